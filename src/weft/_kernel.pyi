@@ -1,0 +1,66 @@
+"""The contract of the native kernel; `make check` compares it with the built binary.
+
+The engine owns all connections, tables and queues of one node. It has no socket, clock, thread or file: bytes and time come in,
+bytes, signals and events go out. Call it from one thread only. Four kinds of method: world to engine (plain verbs), engine to world
+(`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
+"""
+
+from collections.abc import Buffer, Sequence
+from typing import Any, final
+
+from weft.model.changes import Change
+from weft.model.events import Event
+from weft.model.limits import Limits
+
+OUTPUT: int
+FLUSH: int
+PAUSE: int
+EVENTS: int
+TIMER: int
+MORE: int
+
+@final
+class Engine:
+    def __new__(cls, limits: Limits, *, node: str, version: str, seed: int, now_ns: int, wall_ns: int) -> Engine: ...
+
+    # world -> engine; each returns Signal bits
+    def open(self, *, tls: bool = False, local: bool = True) -> int:
+        """A new connection; returns its id. Both protocols are detected from the first bytes."""
+    def receive(self, conn: int, data: Buffer, now_ns: int) -> int: ...
+    def writable(self, conn: int, yes: bool) -> int: ...
+    def close(self, conn: int, cause: str) -> int:
+        """The socket is gone."""
+    def advance(self, now_ns: int, wall_ns: int) -> int:
+        """Time passes: heartbeats, expiry, delays, and what a budget left over."""
+
+    # engine -> world
+    def poll_transmit(self, bytes_max: int) -> list[tuple[int, bytes]]: ...
+    def poll_events(self) -> list[Event]: ...
+    def poll_timeout(self) -> int | None:
+        """When `advance` wants to be called next, in the clock of `now_ns`."""
+
+    # decisions
+    def apply(self, changes: Sequence[Change]) -> int: ...
+
+    # in-process messaging: for Python itself, not for the hot path
+    def publish(
+        self, vhost: str, exchange: str, routing_key: str, body: Buffer, properties: dict[str, Any] | None = None
+    ) -> int:
+        """Route a message; returns how many queues took it."""
+    def subscribe(self, vhost: str, queue: str, credit: int) -> int:
+        """A local consumer; returns its handle."""
+    def unsubscribe(self, handle: int) -> None: ...
+    def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes]]:
+        """Deliveries so far: (tag, exchange, routing key, redelivered, properties, body)."""
+    def settle(self, handle: int, tag: int, outcome: str) -> int:
+        """`accepted`, `rejected` or `released`; gives one credit back."""
+    def poll_local(self) -> list[int]:
+        """Handles of local consumers that have deliveries to take."""
+
+    # reading
+    def queue_stats(self, vhost: str, queue: str) -> tuple[int, int, int] | None:
+        """(ready, unsettled, consumers), or None if there is no such queue."""
+    def stats(self) -> dict[str, int]:
+        """Node-wide counters and gauges."""
+    def inspect(self, table: str) -> list[dict[str, Any]]:
+        """A snapshot of `connections`, `channels`, `consumers`, `queues` or `exchanges`."""

@@ -1,0 +1,239 @@
+"""What Python tells the engine: answers to requests, and rows of its tables.
+
+Owns the closed set of frozen change classes that `Engine.apply` takes; controllers build them, the kernel reads them.
+Each change compiles to a table row that then serves every message without asking again.
+Nothing here may import the rest of weft or hold behaviour.
+Rule: `apply` takes a list, in order; a change that names something unknown raises LocalProtocolError and applies nothing after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.model.events import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Yes, to AuthRequested, OpenRequested (with `principal`) or TopologyRequested (with the reply's numbers)."""
+
+    request: int
+    principal: int = 0
+    name: str = ""
+    messages: int = 0
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """One more step of a SASL exchange."""
+
+    request: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """No, to any request. `code` is an AMQP 0-9-1 reply code; for 1.0 peers it becomes the matching error condition."""
+
+    request: int
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLink:
+    """Yes, to AttachRequested. Exactly one of queue, exchange, anonymous, coordinator names what the link ends at."""
+
+    request: int
+    address: str | None
+    """The address the node answers with (the made-up one of a dynamic node)."""
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    """With `exchange`: the fixed key; None takes each message's subject."""
+    anonymous: bool = False
+    browse: bool = False
+    selector: str | None = None
+    """JMS selector, evaluated per message in the kernel."""
+    subject_filter: str | None = None
+    """Topic pattern that a message's subject / routing key must match (legacy topic and direct filters on a queue)."""
+    no_local: bool = False
+    filters: tuple[str, ...] = ()
+    """Symbols of the requested filters really applied, echoed to the peer."""
+    capabilities: tuple[str, ...] = ()
+    """Capabilities echoed on the terminus."""
+    watch: bool = False
+    """Report LinkClosed when this link goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPrincipal:
+    """A user in a virtual host: what grants hang on. Setting it again forgets its grants."""
+
+    principal: int
+    user: str
+    vhost: str
+    impersonate: bool = False
+    """May set any user-id on messages (the `impersonator` tag)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Forget every grant of a principal: the next use asks again."""
+
+    principal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """May a principal do this? Answers AccessRequested (any number of connections may wait for it)."""
+
+    principal: int
+    operation: Literal["configure", "write", "read"]
+    kind: Literal["queue", "exchange"]
+    name: str
+    allowed: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAddress:
+    """Where messages with this `to` go. Answers AddressRequested; `exchange` None means nowhere (`code`, `text` say why)."""
+
+    principal: int
+    address: str
+    exchange: str | None
+    routing_key: str | None = None
+    code: int = 404
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateVhost:
+    """A virtual host, with the default exchange only; the predeclared ones are ordinary declarations."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVhost:
+    """Drop a virtual host with everything in it; its connections are closed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareExchange:
+    """Make an exchange, or change the settings of one that exists."""
+
+    vhost: str
+    name: str
+    type: Literal["direct", "fanout", "topic", "headers"]
+    internal: bool = False
+    delayed: bool = False
+    """An `x-delayed-message` exchange: messages wait for their `x-delay` before they are routed."""
+    alternate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExchange:
+    """Drop an exchange and all bindings from and to it."""
+
+    vhost: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareQueue:
+    """Make a queue, or change the settings of one that exists."""
+
+    vhost: str
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    owner: int | None = None
+    """The connection an exclusive queue belongs to."""
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    length_max: int | None = None
+    length_bytes_max: int | None = None
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] = "drop-head"
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    priority_max: int = 0
+    single_active: bool = False
+    delivery_limit: int | None = None
+    delete_when_empty: bool = False
+    """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """Drop a queue, its messages and its bindings; its consumers are cancelled."""
+
+    vhost: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """bind(source, topic, target)."""
+
+    vhost: str
+    source: str
+    kind: Literal["queue", "exchange"]
+    destination: str
+    routing_key: str = ""
+    arguments: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """unbind(source, topic, target): reverses the bind with the same fields."""
+
+    vhost: str
+    source: str
+    kind: Literal["queue", "exchange"]
+    destination: str
+    routing_key: str = ""
+    arguments: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close a connection with the protocol's own close (320 and the text by default)."""
+
+    conn: int
+    code: int = 320
+    text: str = "CONNECTION_FORCED"
+
+
+@dataclass(frozen=True, slots=True)
+class Quiesce:
+    """Stop (`on`) or resume delivery from all queues; publishing goes on and queues grow."""
+
+    on: bool
+
+
+Change = (
+    Accept
+    | Challenge
+    | Refuse
+    | AcceptLink
+    | SetPrincipal
+    | Revoke
+    | Grant
+    | SetAddress
+    | CreateVhost
+    | DeleteVhost
+    | DeclareExchange
+    | DeleteExchange
+    | DeclareQueue
+    | DeleteQueue
+    | Bind
+    | Unbind
+    | CloseConnection
+    | Quiesce
+)
