@@ -2,7 +2,7 @@
 
 Owns the two modes: without options the outputs are rewritten, with --check they are compared and nothing is touched.
 The generators hand in texts by path and know nothing of files to write; this module knows nothing of what is in them.
-Where the rule is: decision "one schema, many outputs" — the schema is edited, never its output.
+The rule it serves: a schema is edited, its output never; `make check` compares the two.
 """
 
 import argparse

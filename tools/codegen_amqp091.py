@@ -83,9 +83,7 @@ def read_methods(schema: dict) -> list[Method]:
         names = {row["name"] for row in group["methods"]}
         for row in group["methods"]:
             fields = tuple(Field(**field) for field in row["fields"])
-            method = Method(
-                group["name"], group["id"], row["name"], row["id"], row.get("content", False), fields
-            )
+            method = Method(group["name"], group["id"], row["name"], row["id"], row.get("content", False), fields)
             if not set(row.get("replies", [])) <= names:
                 raise ValueError(f"{method.full_name}: a reply that the class does not have")
             if any(len(run) > OCTET_BITS for kind, run in runs(fields) if kind == "bit"):
@@ -209,16 +207,16 @@ def encode_row(method: Method) -> str:
 def decode(methods: list[Method]) -> str:
     classes = by_class(methods)
     parts = [
-        "/// The method with the arguments that `r` holds; `None` if there is no such method.",
+        "/// The method with the arguments that `r` holds.",
         "#[inline]",
         "pub(super) fn decode_arguments<'a>(",
         "    class_id: u16,",
         "    method_id: u16,",
         "    r: &mut Reader<'a>,",
-        ") -> Result<Option<Method<'a>>, WireError> {",
+        ") -> Result<Method<'a>, ArgumentsError> {",
         "    match class_id {",
         *[f"        {number} => decode_{name}(method_id, r)," for name, number, _ in classes],
-        "        _ => Ok(None),",
+        "        _ => Err(ArgumentsError::Unknown),",
         "    }",
         "}",
     ]
@@ -226,12 +224,12 @@ def decode(methods: list[Method]) -> str:
         reader = "r" if any(method.fields for method in group) else "_"
         parts += [
             "",
-            f"fn decode_{name}<'a>(method_id: u16, {reader}: &mut Reader<'a>)"
-            " -> Result<Option<Method<'a>>, WireError> {",
-            "    Ok(Some(match method_id {",
+            "#[inline]",
+            f"fn decode_{name}<'a>(method_id: u16, {reader}: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {{",
+            "    Ok(match method_id {",
             *[row(f"{method.id} => {decode_expression(method)},", 8) for method in group],
-            "        _ => return Ok(None),",
-            "    }))",
+            "        _ => return Err(ArgumentsError::Unknown),",
+            "    })",
             "}",
         ]
     return "\n".join(parts)
@@ -267,7 +265,7 @@ def names(methods: list[Method]) -> str:
             *rows,
             "];",
             "",
-            "/// The name of a method as the specification writes it, \"basic.publish\".",
+            '/// The name of a method as the specification writes it, "basic.publish".',
             "pub fn method_name(class_id: u16, method_id: u16) -> Option<&'static str> {",
             "    NAMES.iter().find(|(ids, _)| *ids == (class_id, method_id)).map(|(_, name)| *name)",
             "}",
@@ -276,17 +274,18 @@ def names(methods: list[Method]) -> str:
 
 
 def reply(codes: list[dict]) -> str:
-    constants = [(row["name"].replace("-", "_").upper(), row["code"]) for row in codes]
+    constants = [(code["name"].replace("-", "_").upper(), code["code"], code["closes"]) for code in codes]
+    notes = {None: "", "channel": " // closes the channel", "connection": " // closes the connection"}
     return "\n".join(
         [
             "/// Why a channel or a connection is closed, or a message returned.",
             "pub mod reply {",
-            *[f"    pub const {name}: u16 = {code};" for name, code in constants],
+            *[f"    pub const {name}: u16 = {code};{notes[closes]}" for name, code, closes in constants],
             "",
             "    /// The name of a code, with which reply texts begin; empty for a code that is not listed.",
             "    pub fn text(code: u16) -> &'static str {",
             "        match code {",
-            *[f'            {name} => "{name}",' for name, _ in constants],
+            *[f'            {name} => "{name}",' for name, _, _ in constants],
             '            _ => "",',
             "        }",
             "    }",
@@ -351,7 +350,7 @@ def outputs() -> dict[pathlib.Path, str]:
     generated = [
         header("The methods and reply codes of AMQP 0-9-1, with RabbitMQ's extensions.")
         + "\n#![allow(clippy::single_match)] // a class with one method to write keeps the shape of the others\n"
-        "\nuse super::WireError;\nuse super::cursor::{Reader, Writer};\nuse super::table::Table;",
+        "\nuse super::cursor::{Reader, Writer};\nuse super::method::ArgumentsError;\nuse super::table::Table;",
         enum(methods),
         impl(methods),
         decode(methods),

@@ -8,6 +8,7 @@ use super::WireError;
 use super::cursor::Reader;
 use super::properties::{Peek, peek};
 
+/// The four frame types; a heartbeat has no payload and belongs to channel zero.
 pub const FRAME_METHOD: u8 = 1;
 pub const FRAME_HEADER: u8 = 2;
 pub const FRAME_BODY: u8 = 3;
@@ -21,6 +22,7 @@ const HEADER_LEN: usize = 7;
 /// What a frame adds to its payload: the header and the end octet.
 pub const FRAME_OVERHEAD: usize = HEADER_LEN + 1;
 
+/// A complete frame, borrowed from the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: u8,

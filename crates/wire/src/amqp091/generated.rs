@@ -4,8 +4,8 @@
 
 #![allow(clippy::single_match)] // a class with one method to write keeps the shape of the others
 
-use super::WireError;
 use super::cursor::{Reader, Writer};
+use super::method::ArgumentsError;
 use super::table::Table;
 
 /// A method with its arguments; reserved ones are dropped on reading and written as zero or empty.
@@ -295,13 +295,13 @@ impl<'a> Method<'a> {
     }
 }
 
-/// The method with the arguments that `r` holds; `None` if there is no such method.
+/// The method with the arguments that `r` holds.
 #[inline]
 pub(super) fn decode_arguments<'a>(
     class_id: u16,
     method_id: u16,
     r: &mut Reader<'a>,
-) -> Result<Option<Method<'a>>, WireError> {
+) -> Result<Method<'a>, ArgumentsError> {
     match class_id {
         10 => decode_connection(method_id, r),
         20 => decode_channel(method_id, r),
@@ -311,12 +311,13 @@ pub(super) fn decode_arguments<'a>(
         60 => decode_basic(method_id, r),
         85 => decode_confirm(method_id, r),
         90 => decode_tx(method_id, r),
-        _ => Ok(None),
+        _ => Err(ArgumentsError::Unknown),
     }
 }
 
-fn decode_connection<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_connection<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => Method::ConnectionStart { version_major: r.u8()?, version_minor: r.u8()?, server_properties: r.table()?,
             mechanisms: r.long()?, locales: r.long()? },
         11 => Method::ConnectionStartOk { client_properties: r.table()?, mechanism: r.short()?, response: r.long()?,
@@ -334,12 +335,13 @@ fn decode_connection<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Me
         61 => Method::ConnectionUnblocked,
         70 => Method::ConnectionUpdateSecret { new_secret: r.long()?, reason: r.short()? },
         71 => Method::ConnectionUpdateSecretOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_channel<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_channel<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => { r.short()?; Method::ChannelOpen },
         11 => { r.long()?; Method::ChannelOpenOk },
         20 => Method::ChannelFlow { active: r.bit(0)? },
@@ -347,21 +349,23 @@ fn decode_channel<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Metho
         40 => Method::ChannelClose { reply_code: r.u16()?, reply_text: r.short()?, class_id: r.u16()?,
             method_id: r.u16()? },
         41 => Method::ChannelCloseOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_access<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_access<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => Method::AccessRequest { realm: r.short()?, exclusive: r.bit(0)?, passive: r.bit(1)?, active: r.bit(2)?,
             write: r.bit(3)?, read: r.bit(4)? },
         11 => Method::AccessRequestOk { ticket: r.u16()? },
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_exchange<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_exchange<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => { r.u16()?; Method::ExchangeDeclare { exchange: r.short()?, kind: r.short()?, passive: r.bit(0)?,
             durable: r.bit(1)?, auto_delete: r.bit(2)?, internal: r.bit(3)?, no_wait: r.bit(4)?,
             arguments: r.table()? } },
@@ -374,12 +378,13 @@ fn decode_exchange<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Meth
         40 => { r.u16()?; Method::ExchangeUnbind { destination: r.short()?, source: r.short()?, routing_key: r.short()?,
             no_wait: r.bit(0)?, arguments: r.table()? } },
         51 => Method::ExchangeUnbindOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_queue<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_queue<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => { r.u16()?; Method::QueueDeclare { queue: r.short()?, passive: r.bit(0)?, durable: r.bit(1)?,
             exclusive: r.bit(2)?, auto_delete: r.bit(3)?, no_wait: r.bit(4)?, arguments: r.table()? } },
         11 => Method::QueueDeclareOk { queue: r.short()?, message_count: r.u32()?, consumer_count: r.u32()? },
@@ -394,12 +399,13 @@ fn decode_queue<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<
         50 => { r.u16()?; Method::QueueUnbind { queue: r.short()?, exchange: r.short()?, routing_key: r.short()?,
             arguments: r.table()? } },
         51 => Method::QueueUnbindOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_basic<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_basic<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => Method::BasicQos { prefetch_size: r.u32()?, prefetch_count: r.u16()?, global: r.bit(0)? },
         11 => Method::BasicQosOk,
         20 => { r.u16()?; Method::BasicConsume { queue: r.short()?, consumer_tag: r.short()?, no_local: r.bit(0)?,
@@ -423,28 +429,30 @@ fn decode_basic<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<
         110 => Method::BasicRecover { requeue: r.bit(0)? },
         111 => Method::BasicRecoverOk,
         120 => Method::BasicNack { delivery_tag: r.u64()?, multiple: r.bit(0)?, requeue: r.bit(1)? },
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_confirm<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_confirm<'a>(method_id: u16, r: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => Method::ConfirmSelect { no_wait: r.bit(0)? },
         11 => Method::ConfirmSelectOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
-fn decode_tx<'a>(method_id: u16, _: &mut Reader<'a>) -> Result<Option<Method<'a>>, WireError> {
-    Ok(Some(match method_id {
+#[inline]
+fn decode_tx<'a>(method_id: u16, _: &mut Reader<'a>) -> Result<Method<'a>, ArgumentsError> {
+    Ok(match method_id {
         10 => Method::TxSelect,
         11 => Method::TxSelectOk,
         20 => Method::TxCommit,
         21 => Method::TxCommitOk,
         30 => Method::TxRollback,
         31 => Method::TxRollbackOk,
-        _ => return Ok(None),
-    }))
+        _ => return Err(ArgumentsError::Unknown),
+    })
 }
 
 const NAMES: [((u16, u16), &str); 66] = [
@@ -524,24 +532,24 @@ pub fn method_name(class_id: u16, method_id: u16) -> Option<&'static str> {
 /// Why a channel or a connection is closed, or a message returned.
 pub mod reply {
     pub const REPLY_SUCCESS: u16 = 200;
-    pub const CONTENT_TOO_LARGE: u16 = 311;
+    pub const CONTENT_TOO_LARGE: u16 = 311; // closes the channel
     pub const NO_ROUTE: u16 = 312;
     pub const NO_CONSUMERS: u16 = 313;
-    pub const CONNECTION_FORCED: u16 = 320;
-    pub const INVALID_PATH: u16 = 402;
-    pub const ACCESS_REFUSED: u16 = 403;
-    pub const NOT_FOUND: u16 = 404;
-    pub const RESOURCE_LOCKED: u16 = 405;
-    pub const PRECONDITION_FAILED: u16 = 406;
-    pub const FRAME_ERROR: u16 = 501;
-    pub const SYNTAX_ERROR: u16 = 502;
-    pub const COMMAND_INVALID: u16 = 503;
-    pub const CHANNEL_ERROR: u16 = 504;
-    pub const UNEXPECTED_FRAME: u16 = 505;
-    pub const RESOURCE_ERROR: u16 = 506;
-    pub const NOT_ALLOWED: u16 = 530;
-    pub const NOT_IMPLEMENTED: u16 = 540;
-    pub const INTERNAL_ERROR: u16 = 541;
+    pub const CONNECTION_FORCED: u16 = 320; // closes the connection
+    pub const INVALID_PATH: u16 = 402; // closes the connection
+    pub const ACCESS_REFUSED: u16 = 403; // closes the channel
+    pub const NOT_FOUND: u16 = 404; // closes the channel
+    pub const RESOURCE_LOCKED: u16 = 405; // closes the channel
+    pub const PRECONDITION_FAILED: u16 = 406; // closes the channel
+    pub const FRAME_ERROR: u16 = 501; // closes the connection
+    pub const SYNTAX_ERROR: u16 = 502; // closes the connection
+    pub const COMMAND_INVALID: u16 = 503; // closes the connection
+    pub const CHANNEL_ERROR: u16 = 504; // closes the connection
+    pub const UNEXPECTED_FRAME: u16 = 505; // closes the connection
+    pub const RESOURCE_ERROR: u16 = 506; // closes the connection
+    pub const NOT_ALLOWED: u16 = 530; // closes the connection
+    pub const NOT_IMPLEMENTED: u16 = 540; // closes the connection
+    pub const INTERNAL_ERROR: u16 = 541; // closes the connection
 
     /// The name of a code, with which reply texts begin; empty for a code that is not listed.
     pub fn text(code: u16) -> &'static str {

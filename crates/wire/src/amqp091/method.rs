@@ -4,6 +4,7 @@
 //! basic.publish and writing basic.deliver. Payloads come in and borrowed arguments go out, or the reverse.
 //! It must never judge whether a method may come now. Rules: AMQP 0-9-1 section 4.2.4 and `generated.rs`.
 
+use super::WireError;
 use super::cursor::{Reader, Writer, short_prefix};
 use super::frame::{FRAME_END, FRAME_METHOD, FRAME_OVERHEAD, begin_frame, end_frame, frame_header};
 use super::generated::{Method, decode_arguments, method_name};
@@ -42,6 +43,18 @@ impl std::fmt::Display for MethodError {
 
 impl std::error::Error for MethodError {}
 
+/// What the generated decoders say; `Method::decode` adds of which method.
+pub(super) enum ArgumentsError {
+    Unknown,
+    Malformed,
+}
+
+impl From<WireError> for ArgumentsError {
+    fn from(_: WireError) -> Self {
+        Self::Malformed
+    }
+}
+
 impl<'a> Method<'a> {
     /// Reads the payload of a method frame; bytes left over after the arguments are an error.
     #[inline]
@@ -51,12 +64,12 @@ impl<'a> Method<'a> {
             return Err(MethodError::Short);
         };
         match decode_arguments(class_id, method_id, &mut r) {
-            Ok(None) => Err(MethodError::Unknown {
+            Ok(method) if r.is_empty() => Ok(method),
+            Err(ArgumentsError::Unknown) => Err(MethodError::Unknown {
                 class_id,
                 method_id,
             }),
-            Ok(Some(method)) if r.is_empty() => Ok(method),
-            Ok(Some(_)) | Err(_) => Err(MethodError::Malformed {
+            Ok(_) | Err(ArgumentsError::Malformed) => Err(MethodError::Malformed {
                 class_id,
                 method_id,
             }),

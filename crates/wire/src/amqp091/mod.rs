@@ -15,6 +15,7 @@ pub mod properties;
 #[rustfmt::skip]
 mod samples;
 pub mod table;
+mod table_writer;
 
 pub use generated::{Method, method_name, reply};
 pub use method::{MethodError, encode_deliver, publish_fast};

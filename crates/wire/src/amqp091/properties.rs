@@ -26,6 +26,7 @@ const CLUSTER_ID: u16 = 1 << 2;
 /// Bit 1 names no property, and bit 0 would announce a second word of flags, which basic has no use for.
 const UNDEFINED: u16 = 0b11;
 
+/// All fourteen, in the order of their flags.
 #[derive(Default, Clone, Copy, Debug, PartialEq)]
 pub struct Properties<'a> {
     pub content_type: Option<&'a [u8]>,
@@ -144,5 +145,106 @@ impl<'a> Properties<'a> {
         field!(APP_ID, app_id, short);
         field!(CLUSTER_ID, cluster_id, short);
         out[mark..mark + 2].copy_from_slice(&flags.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY_PROPERTY: Properties<'static> = Properties {
+        content_type: Some(b"text/plain"),
+        content_encoding: Some(b"gzip"),
+        headers: Some(Table::trusted(b"\x01kt\x01")),
+        delivery_mode: Some(2),
+        priority: Some(9),
+        correlation_id: Some(b"c"),
+        reply_to: Some(b"r"),
+        expiration: Some(b"60000"),
+        message_id: Some(b"m"),
+        timestamp: Some(0x0102_0304_0506_0708),
+        message_type: Some(b"t"),
+        user_id: Some(b"u"),
+        app_id: Some(b"a"),
+        cluster_id: Some(b""),
+    };
+
+    const EVERY_PROPERTY_RAW: &[u8] =
+        b"\xFF\xFC\x0Atext/plain\x04gzip\0\0\0\x04\x01kt\x01\x02\x09\x01c\x01r\x0560000\
+        \x01m\x01\x02\x03\x04\x05\x06\x07\x08\x01t\x01u\x01a\0";
+
+    fn encoded(properties: &Properties<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        properties.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn every_property_has_its_bytes_and_reads_back() {
+        assert_eq!(encoded(&EVERY_PROPERTY), EVERY_PROPERTY_RAW);
+        assert_eq!(Properties::decode(EVERY_PROPERTY_RAW), Ok(EVERY_PROPERTY));
+        assert_eq!(encoded(&Properties::default()), b"\0\0");
+        assert_eq!(Properties::decode(b"\0\0"), Ok(Properties::default()));
+    }
+
+    #[test]
+    fn each_flag_stands_for_one_property() {
+        for bit in 2..16 {
+            let flag = 1u16 << bit;
+            // Twelve zero octets hold one value of any type; the rest is trailing, so trim to what is used.
+            let raw = [&flag.to_be_bytes()[..], &[0; 12]].concat();
+            let used = (2..=raw.len()).find(|len| Properties::decode(&raw[..*len]).is_ok());
+            let raw = &raw[..used.unwrap()];
+            let properties = Properties::decode(raw).unwrap();
+            assert_ne!(properties, Properties::default());
+            assert_eq!(encoded(&properties), raw);
+        }
+    }
+
+    #[test]
+    fn undefined_flags_are_refused() {
+        for flags in [1u16, 2, 3, 0x8001, 0xFFFF] {
+            let raw = [&flags.to_be_bytes()[..], &[0; 32]].concat();
+            assert_eq!(Properties::decode(&raw), Err(WireError::BadFlags));
+        }
+    }
+
+    #[test]
+    fn properties_cut_short_or_followed_by_more_are_refused() {
+        for len in 0..EVERY_PROPERTY_RAW.len() {
+            assert_eq!(
+                peek(&EVERY_PROPERTY_RAW[..len]),
+                Err(WireError::Short),
+                "{len} bytes"
+            );
+        }
+        assert_eq!(
+            peek(&[EVERY_PROPERTY_RAW, b"\0"].concat()),
+            Err(WireError::Trailing)
+        );
+    }
+
+    #[test]
+    fn headers_are_vouched_for() {
+        assert_eq!(
+            peek(b"\x20\0\0\0\0\x03\x01k?"),
+            Err(WireError::BadTag(b'?'))
+        );
+        assert_eq!(peek(b"\x20\0\0\0\0\x02\x01k"), Err(WireError::Short));
+    }
+
+    #[test]
+    fn a_peek_sees_what_a_broker_needs() {
+        let expected = Peek {
+            delivery_mode: 2,
+            priority: 9,
+            expiration: EVERY_PROPERTY.expiration,
+            headers: EVERY_PROPERTY.headers,
+            reply_to: EVERY_PROPERTY.reply_to,
+            user_id: EVERY_PROPERTY.user_id,
+            message_id: EVERY_PROPERTY.message_id,
+        };
+        assert_eq!(peek(EVERY_PROPERTY_RAW), Ok(expected));
+        assert_eq!(peek(b"\0\0"), Ok(Peek::default()));
     }
 }

@@ -1,13 +1,14 @@
 //! Field tables and arrays: the self-describing values of AMQP 0-9-1.
 //!
-//! Owns reading, checking and writing them. `Table::parse` walks the bytes once and vouches for them; what it returns
+//! Owns reading and checking them; `table_writer.rs` writes them. `Table::parse` walks the bytes once and vouches for them; what it returns
 //! is a view that is decoded again only where somebody looks. It must never allocate for reading, recurse without
 //! bound, or give a key a meaning. Rules: AMQP 0-9-1 section 4.2.5.5, with the type letters as RabbitMQ reads them.
 
 use std::fmt;
 
 use super::WireError;
-use super::cursor::{Reader, Writer};
+use super::cursor::Reader;
+pub use super::table_writer::{ArrayWriter, TableWriter};
 
 /// How deep tables and arrays may nest: far more than any client does, and a bound for the checker's stack.
 pub const TABLE_DEPTH_MAX: usize = 32;
@@ -20,6 +21,7 @@ pub struct Table<'a>(&'a [u8]);
 #[derive(Clone, Copy, PartialEq)]
 pub struct Array<'a>(&'a [u8]);
 
+/// One value of a table or an array.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value<'a> {
     Bool(bool),
@@ -47,6 +49,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Table<'a> {
+    /// The table without entries.
     pub const EMPTY: Self = Self(&[]);
 
     /// Vouches for `raw`: every value complete, every type known, nesting within `TABLE_DEPTH_MAX`.
@@ -62,11 +65,13 @@ impl<'a> Table<'a> {
         Self(raw)
     }
 
+    /// The bytes, without the length in front.
     #[inline]
     pub const fn raw(&self) -> &'a [u8] {
         self.0
     }
 
+    /// Whether there is no entry.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -86,11 +91,13 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Array<'a> {
+    /// The bytes, without the length in front.
     #[inline]
     pub const fn raw(&self) -> &'a [u8] {
         self.0
     }
 
+    /// The items in the order they were written.
     #[inline]
     pub fn iter(&self) -> Items<'a> {
         Items(Reader::new(self.0))
@@ -202,35 +209,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A truth value.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Self::Bool(value) => Some(value),
             _ => None,
-        }
-    }
-
-    fn write(self, w: &mut Writer<'_>) {
-        match self {
-            Self::Bool(value) => w.raw(&[b't', value.into()]),
-            Self::I8(value) => w.tagged(b'b', &value.to_be_bytes()),
-            Self::U8(value) => w.tagged(b'B', &value.to_be_bytes()),
-            Self::I16(value) => w.tagged(b's', &value.to_be_bytes()),
-            Self::U16(value) => w.tagged(b'u', &value.to_be_bytes()),
-            Self::I32(value) => w.tagged(b'I', &value.to_be_bytes()),
-            Self::U32(value) => w.tagged(b'i', &value.to_be_bytes()),
-            Self::I64(value) => w.tagged(b'l', &value.to_be_bytes()),
-            Self::F32(value) => w.tagged(b'f', &value.to_be_bytes()),
-            Self::F64(value) => w.tagged(b'd', &value.to_be_bytes()),
-            Self::Timestamp(seconds) => w.tagged(b'T', &seconds.to_be_bytes()),
-            Self::Decimal { scale, value } => {
-                w.tagged(b'D', &[scale]);
-                w.raw(&value.to_be_bytes());
-            }
-            Self::LongString(bytes) => w.tagged_long(b'S', bytes),
-            Self::Bytes(bytes) => w.tagged_long(b'x', bytes),
-            Self::Array(Array(raw)) => w.tagged_long(b'A', raw),
-            Self::Table(Table(raw)) => w.tagged_long(b'F', raw),
-            Self::Void => w.u8(b'V'),
         }
     }
 }
@@ -261,74 +244,193 @@ impl fmt::Debug for Array<'_> {
     }
 }
 
-/// Appends the entries of one table; `write` puts the length in front.
-pub struct TableWriter<'o> {
-    out: &'o mut Vec<u8>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Appends the items of one array.
-pub struct ArrayWriter<'o> {
-    out: &'o mut Vec<u8>,
-}
+    /// Every type with the bytes it is written as.
+    const EVERY_TYPE: &[(Value<'static>, &[u8])] = &[
+        (Value::Bool(true), b"t\x01"),
+        (Value::Bool(false), b"t\0"),
+        (Value::I8(-2), b"b\xFE"),
+        (Value::U8(254), b"B\xFE"),
+        (Value::I16(-2), b"s\xFF\xFE"),
+        (Value::U16(0xFFFE), b"u\xFF\xFE"),
+        (Value::I32(-2), b"I\xFF\xFF\xFF\xFE"),
+        (Value::U32(0xFFFF_FFFE), b"i\xFF\xFF\xFF\xFE"),
+        (Value::I64(-2), b"l\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE"),
+        (Value::F32(1.5), b"f\x3F\xC0\0\0"),
+        (Value::F64(-1.5), b"d\xBF\xF8\0\0\0\0\0\0"),
+        (
+            Value::Decimal {
+                scale: 2,
+                value: -314,
+            },
+            b"D\x02\xFF\xFF\xFE\xC6",
+        ),
+        (Value::LongString(b"text"), b"S\0\0\0\x04text"),
+        (Value::Bytes(b"\0\xFF"), b"x\0\0\0\x02\0\xFF"),
+        (Value::Array(Array(b"t\x01V")), b"A\0\0\0\x03t\x01V"),
+        (
+            Value::Timestamp(0x0102_0304_0506_0708),
+            b"T\x01\x02\x03\x04\x05\x06\x07\x08",
+        ),
+        (Value::Table(Table(b"\x01kV")), b"F\0\0\0\x03\x01kV"),
+        (Value::Void, b"V"),
+    ];
 
-impl TableWriter<'_> {
-    /// Appends a length-prefixed table holding what `fill` puts in.
-    pub fn write(out: &mut Vec<u8>, fill: impl FnOnce(&mut TableWriter<'_>)) {
-        prefixed(out, |out| fill(&mut TableWriter { out }));
+    fn written(fill: impl FnOnce(&mut TableWriter<'_>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        TableWriter::write(&mut out, fill);
+        let (len, content) = out.split_first_chunk::<4>().unwrap();
+        assert_eq!(u32::from_be_bytes(*len) as usize, content.len());
+        content.to_vec()
     }
 
-    pub fn value(&mut self, key: &[u8], value: Value<'_>) {
-        value.write(&mut self.key(key));
+    fn all_types() -> Vec<u8> {
+        written(|t| {
+            for (index, (value, _)) in EVERY_TYPE.iter().enumerate() {
+                t.value(format!("key-{index}").as_bytes(), *value);
+            }
+        })
     }
 
-    pub fn str(&mut self, key: &[u8], value: &[u8]) {
-        self.value(key, Value::LongString(value));
+    /// Tables, or arrays, one inside the other; `depth` zero is a flat table.
+    fn nested(tag: u8, depth: usize) -> Vec<u8> {
+        let per_level = if tag == b'F' { 6 } else { 5 };
+        let mut raw = vec![0];
+        for below in (0..depth).rev() {
+            raw.push(tag);
+            raw.extend_from_slice(&((below * per_level) as u32).to_be_bytes());
+            if tag == b'F' && below > 0 {
+                raw.push(0);
+            }
+        }
+        if depth == 0 { Vec::new() } else { raw }
     }
 
-    pub fn bool(&mut self, key: &[u8], value: bool) {
-        self.value(key, Value::Bool(value));
+    #[test]
+    fn every_type_has_its_bytes_and_reads_back() {
+        for (value, bytes) in EVERY_TYPE {
+            let raw = written(|t| t.value(b"k", *value));
+            assert_eq!(raw, [b"\x01k", *bytes].concat(), "{value:?}");
+            assert_eq!(Table::parse(&raw).unwrap().get(b"k"), Some(*value));
+        }
+        let raw = all_types();
+        let table = Table::parse(&raw).unwrap();
+        assert!(
+            table
+                .iter()
+                .map(|(_, value)| value)
+                .eq(EVERY_TYPE.iter().map(|(value, _)| *value))
+        );
     }
 
-    pub fn i64(&mut self, key: &[u8], value: i64) {
-        self.value(key, Value::I64(value));
+    #[test]
+    fn the_other_letter_for_a_long_integer_is_understood() {
+        let table = Table::parse(b"\x01kL\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE").unwrap();
+        assert_eq!(table.get(b"k"), Some(Value::I64(-2)));
     }
 
-    pub fn table(&mut self, key: &[u8], fill: impl FnOnce(&mut TableWriter<'_>)) {
-        self.key(key).u8(b'F');
-        TableWriter::write(self.out, fill);
+    #[test]
+    fn every_letter_without_a_meaning_is_refused() {
+        let known = b"tbBsuIilLfdDSxATFV";
+        for tag in (0..=u8::MAX).filter(|tag| !known.contains(tag)) {
+            let raw = [1, b'k', tag, 0, 0, 0, 0, 0, 0, 0, 0];
+            assert_eq!(Table::parse(&raw), Err(WireError::BadTag(tag)));
+            assert_eq!(Table::trusted(&raw).iter().count(), 0);
+        }
     }
 
-    pub fn array(&mut self, key: &[u8], fill: impl FnOnce(&mut ArrayWriter<'_>)) {
-        self.key(key).u8(b'A');
-        prefixed(self.out, |out| fill(&mut ArrayWriter { out }));
+    #[test]
+    fn a_table_cut_anywhere_but_between_entries_is_short() {
+        let raw = all_types();
+        let mut whole_entries = 0;
+        for len in 0..raw.len() {
+            let cut = Table::trusted(&raw[..len]);
+            match Table::parse(cut.raw()) {
+                Ok(_) => {
+                    assert_eq!(cut.iter().count(), whole_entries);
+                    whole_entries += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error, WireError::Short, "{len} bytes");
+                    assert_eq!(cut.iter().count(), whole_entries - 1);
+                }
+            }
+        }
+        assert_eq!(whole_entries, EVERY_TYPE.len());
     }
 
-    fn key(&mut self, key: &[u8]) -> Writer<'_> {
-        let mut w = Writer::new(self.out);
-        w.short(key);
-        w
-    }
-}
-
-impl ArrayWriter<'_> {
-    pub fn value(&mut self, value: Value<'_>) {
-        value.write(&mut Writer::new(self.out));
-    }
-
-    pub fn str(&mut self, value: &[u8]) {
-        self.value(Value::LongString(value));
+    #[test]
+    fn a_nested_value_is_checked_as_strictly_as_the_outermost() {
+        assert_eq!(
+            Table::parse(b"\x01kF\0\0\0\x03\x01k?"),
+            Err(WireError::BadTag(b'?'))
+        );
+        assert_eq!(Table::parse(b"\x01kA\0\0\0\x02S\0"), Err(WireError::Short));
+        assert_eq!(
+            Table::parse(b"\x01kF\0\0\0\x09\x01kV"),
+            Err(WireError::Short)
+        );
     }
 
-    pub fn table(&mut self, fill: impl FnOnce(&mut TableWriter<'_>)) {
-        self.out.push(b'F');
-        TableWriter::write(self.out, fill);
+    #[test]
+    fn nesting_is_bounded() {
+        for tag in *b"FA" {
+            assert!(Table::parse(&nested(tag, TABLE_DEPTH_MAX)).is_ok());
+            for depth in [TABLE_DEPTH_MAX + 1, 100_000] {
+                let bomb = nested(tag, depth);
+                assert_eq!(Table::parse(&bomb), Err(WireError::TooDeep));
+                let printed = format!("{:?}", Table::trusted(&bomb));
+                assert!(printed.ends_with("nested too deeply>"), "{printed}");
+            }
+        }
     }
-}
 
-fn prefixed(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
-    let mark = out.len();
-    out.extend_from_slice(&[0; 4]);
-    fill(out);
-    let len = (out.len() - mark - 4) as u32;
-    out[mark..mark + 4].copy_from_slice(&len.to_be_bytes());
+    #[test]
+    fn bytes_nobody_checked_are_read_without_panic() {
+        let mut state = 0x2545_F491_4F6C_DD1D_u64;
+        let alphabet = b"tbBsuIilLfdDSxATFV\0\0\0\x01\x02\x05\xFF";
+        for _ in 0..20_000 {
+            let raw: [u8; 24] = std::array::from_fn(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                alphabet[(state >> 32) as usize % alphabet.len()]
+            });
+            let table = Table::trusted(&raw);
+            let read = table
+                .iter()
+                .map(|(key, value)| 2 + key.len() + usize::from(value != Value::Void));
+            assert!(read.sum::<usize>() <= raw.len());
+            let rewritten = written(|t| table.iter().for_each(|(key, value)| t.value(key, value)));
+            if let Ok(parsed) = Table::parse(&raw) {
+                assert_eq!(rewritten.len(), raw.len());
+                assert_eq!(
+                    parsed.iter().count(),
+                    Table::parse(&rewritten).unwrap().iter().count()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_equal_keys_wins_and_a_missing_one_is_none() {
+        let raw = written(|t| {
+            t.i64(b"k", 1);
+            t.i64(b"k", 2);
+        });
+        let table = Table::parse(&raw).unwrap();
+        assert_eq!(table.get(b"k"), Some(Value::I64(1)));
+        assert_eq!(table.get(b"absent"), None);
+        assert!(!table.is_empty());
+        assert!(Table::EMPTY.is_empty() && Table::EMPTY.iter().next().is_none());
+    }
+
+    #[test]
+    fn integers_of_any_width_are_integers_and_nothing_else_is() {
+        let integers = EVERY_TYPE.iter().filter_map(|(value, _)| value.as_i64());
+        assert!(integers.eq([-2, 254, -2, 0xFFFE, -2, 0xFFFF_FFFE, -2]));
+    }
 }
