@@ -1,0 +1,53 @@
+"""weft: a messaging node that speaks AMQP 0-9-1 and AMQP 1.0 on one port, as a program and inside a Python process.
+
+Owns the public names. They are loaded at first use, so that `import weft` costs nothing to a program that only wants
+the version.
+It must never hold behaviour of its own.
+Start at docs/start.md; the map of the source is in README.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, WeftError
+    from weft.model.limits import Limits
+    from weft.node.local import Message, Receiver
+    from weft.server import Node
+
+__all__ = [
+    "ConfigError",
+    "Limits",
+    "LocalProtocolError",
+    "Message",
+    "Node",
+    "Receiver",
+    "Refused",
+    "Unavailable",
+    "WeftError",
+    "__version__",
+]
+
+_HOMES = {
+    "Node": "weft.server",
+    "Limits": "weft.model.limits",
+    "Message": "weft.node.local",
+    "Receiver": "weft.node.local",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES.get(name, "weft.model.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,11 @@
+"""`python -m weft`: the same as the command `weft`.
+
+Owns nothing; see `weft.cli`.
+"""
+
+import sys
+
+from weft.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Generated from schema/management.json by tools/config_schema.py; edit the schema, then run that.
+
+Owns the entities and attributes a configuration file may hold, as values of `weft.config.schema`.
+It must never be edited by hand.
+"""
+
+from weft.config.schema import Attribute, Entity
+
+# fmt: off
+ENTITIES = (
+    Entity(
+        "node",
+        "The node itself.",
+        many=False,
+        attributes=(
+            Attribute("name", "string", "Name of the node: letters, digits, `.`, `_` and `-`. The default is the host's name. `--name` wins."),
+            Attribute("data_dir", "string", "Folder that belongs to this node alone. The default is `$XDG_DATA_HOME/weft/NAME`, or `~/.local/share/weft/NAME`. `--data-dir` wins."),
+        ),
+    ),
+    Entity(
+        "listen",
+        "Where the node listens; repeat the table for several. Without any it is `127.0.0.1:5672`. `--listen` replaces the whole list.",
+        many=True,
+        attributes=(
+            Attribute("address", "string", "`HOST:PORT`, an IPv6 address in brackets. Port 0 takes a free one; without a port it is 5672, with TLS 5671.", required=True),
+            Attribute("tls_cert", "string", "File with the certificate chain in PEM; makes this a TLS listener. Relative to the configuration file."),
+            Attribute("tls_key", "string", "File with the private key of `tls_cert`, without a passphrase."),
+        ),
+    ),
+    Entity(
+        "settings",
+        "What the node does when nobody said otherwise.",
+        many=False,
+        attributes=(
+            Attribute("auto_create_queues", "boolean", "An AMQP 1.0 link to a plain address that does not exist makes a queue of that name, if the user may configure it.", default=True),
+            Attribute("guest", "boolean", "User `guest` with password `guest` exists, and may enter from this machine only.", default=True),
+            Attribute("anonymous", "boolean", "Peers on this machine may enter without a name (SASL ANONYMOUS, or AMQP 1.0 without SASL); they count as `guest`.", default=True),
+        ),
+    ),
+    Entity(
+        "users",
+        "Who may enter. Read again on SIGHUP.",
+        many=True,
+        attributes=(
+            Attribute("name", "string", "Name of the user.", required=True),
+            Attribute("password", "string", "The password in clear, for tests and trials. Give this or `password_hash`."),
+            Attribute("password_hash", "string", "What `weft hash-password` printed for the password."),
+            Attribute("tags", "strings", "`administrator`, `monitoring`, `management` or `impersonator` (may set any user-id on messages).", default=()),
+        ),
+    ),
+    Entity(
+        "vhosts",
+        "Virtual hosts beside `/`, which always exists. Read again on SIGHUP.",
+        many=True,
+        attributes=(
+            Attribute("name", "string", "Name of the virtual host.", required=True),
+        ),
+    ),
+    Entity(
+        "permissions",
+        "What a user may do in a virtual host: regular expressions that a resource's name must match. The empty pattern matches nothing but the empty name. Read again on SIGHUP.",
+        many=True,
+        attributes=(
+            Attribute("user", "string", "Name of the user.", required=True),
+            Attribute("vhost", "string", "Name of the virtual host.", default="/"),
+            Attribute("configure", "string", "Exchanges and queues the user may declare and delete.", default=""),
+            Attribute("write", "string", "Exchanges and queues the user may send to.", default=""),
+            Attribute("read", "string", "Queues the user may receive from, exchanges the user may bind to.", default=""),
+        ),
+    ),
+    Entity(
+        "limits",
+        "Bounds of the node, and why each has its number.",
+        many=False,
+        attributes=(
+            Attribute("frame_bytes_max", "integer", "Largest frame we take or make, both protocols: RabbitMQ's default, so its clients negotiate as they are used to.", default=131072, min=4096),
+            Attribute("channels_max", "integer", "Channels (0-9-1) or sessions (1.0) on one connection: RabbitMQ's default for channels.", default=2047, min=1, max=65535),
+            Attribute("links_max", "integer", "Links on one AMQP 1.0 session (handle-max + 1).", default=1024, min=1),
+            Attribute("heartbeat_s", "integer", "Suggested heartbeat (0-9-1) and idle time-out (1.0); 0 turns it off.", default=60, min=0, max=65535),
+            Attribute("message_bytes_max", "integer", "Largest message: 128 MiB, RabbitMQ's old default; larger ones belong in an object store.", default=134217728, min=1),
+            Attribute("memory_bytes_max", "integer", "Memory for messages; 0 means 40 % of the machine's, or of the control group's if that is less.", default=0, min=0),
+            Attribute("output_bytes_max", "integer", "Output waiting per connection before delivery to it pauses: a few socket buffers, so memory follows consumers, not queues.", default=262144, min=4096),
+            Attribute("flush_bytes", "integer", "Output of all connections together after which the node must flush before it reads more.", default=262144, min=4096),
+            Attribute("work_max", "integer", "Units of work (a frame, an enqueue, a delivery) one engine call may do before others get their turn: about 5 ms.", default=20000, min=1),
+            Attribute("link_credit", "integer", "Credit a sending 1.0 peer holds: enough to keep a pipe full, small enough to stop a flood quickly.", default=1000, min=1),
+            Attribute("session_window", "integer", "Transfer frames a 1.0 peer may have in flight per session.", default=5000, min=1),
+            Attribute("unauthenticated_s", "integer", "Time a peer has to finish its opening before it is cut (slow-loris).", default=10, min=1),
+            Attribute("table_depth_max", "integer", "Nesting of tables, lists and maps from outside.", default=32, min=1),
+            Attribute("connections_max", "integer", "Connections of one node; more are closed at accept.", default=65536, min=1),
+            Attribute("addresses_max", "integer", "Resolved `to` addresses remembered per principal; the table is emptied when full.", default=4096, min=1),
+            Attribute("transactions_max", "integer", "Open AMQP 1.0 transactions per connection.", default=64, min=1),
+            Attribute("transaction_bytes_max", "integer", "Bytes of messages held by the open transactions of one connection.", default=67108864, min=1),
+        ),
+    ),
+)

@@ -1,0 +1,248 @@
+"""The loop around one engine: what its signals mean, who answers its events, when its output leaves.
+
+Owns the engine of this process and all its connections. Bytes come from `connection`, time from `ticker`, decisions
+from controllers; each engine call answers with signal bits and `on_signals` does what they say.
+It must never know what a controller decides or what is in a message.
+Rule: output is written once per turn of the loop, or at once when the engine says FLUSH (ARCHITECTURE.md, "Signals").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic_ns, time_ns
+from typing import Protocol
+
+from weft._kernel import EVENTS, FLUSH, MORE, OUTPUT, PAUSE, TIMER, Engine
+from weft.model.changes import Change, CloseConnection, Quiesce
+from weft.model.events import (
+    AccessRequested,
+    AddressRequested,
+    AttachRequested,
+    AuthRequested,
+    Event,
+    HangUp,
+    OpenRequested,
+    ReadingResumed,
+    TopologyRequested,
+)
+from weft.node.connection import Connection
+from weft.node.local import Post
+from weft.node.ticker import Ticker
+
+TRANSMIT_BYTES_MAX = 1_048_576
+"""Bytes taken from the engine at once: a few flush watermarks, so that the list of writes stays small."""
+
+FLUSH_ROUNDS_MAX = 16
+"""Rounds of one flush before others get their turn: a reader as fast as we are could keep one flush going for ever."""
+
+LINGER_S = 3.0
+"""Time a peer has to read our last words and close, once everything is said."""
+
+DRAIN_S = 5.0
+"""Time all peers together have to close when the node stops."""
+
+RARE = ~(OUTPUT | FLUSH)
+REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, AttachRequested, AddressRequested)
+
+
+class Controller(Protocol):
+    """Decides on events. It may leave a request open and answer later through `Driver.submit`."""
+
+    def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
+        """The changes these events call for, in order."""
+        ...
+
+
+class Driver:
+    """Runs an engine on the current loop until `stop`."""
+
+    def __init__(self, engine: Engine, controllers: Sequence[Controller], connections_max: int) -> None:
+        self.engine = engine
+        self.receive = engine.receive
+        self.connections: dict[int, Connection] = {}
+        self._controllers = tuple(controllers)
+        self._connections_max = connections_max
+        self._loop = asyncio.get_running_loop()
+        self._call_soon = self._loop.call_soon
+        self._poll_transmit = engine.poll_transmit
+        self._writes: dict[int, Callable[[bytes], None]] = {}
+        self._flush_due = False
+        self._flushing = False
+        self._advance_due = False
+        self._lingering: dict[int, float] = {}
+        self._reaper: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Future[None] | None = None
+        self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
+        self.local = Post(engine, self.advance_soon)
+        self._ticker.rearm()
+
+    # the hot path
+
+    def on_signals(self, signals: int, connection: Connection | None = None) -> None:
+        """Do what an engine call asked for; `connection` is the one it was about."""
+        if signals & FLUSH:
+            self.flush()
+        elif signals & OUTPUT and not self._flush_due:
+            self._flush_due = True
+            self._call_soon(self.flush)
+        if signals & RARE:
+            self._on_rare_signals(signals, connection)
+
+    def flush(self) -> None:
+        """Write what the engine has for its peers."""
+        if self._flushing:
+            return  # called back from a write below; the loop there goes on until nothing is left
+        self._flushing = self._flush_due = True
+        poll_transmit = self._poll_transmit
+        writes = self._writes
+        try:
+            for _ in range(FLUSH_ROUNDS_MAX):
+                batch = poll_transmit(TRANSMIT_BYTES_MAX)
+                if not batch:
+                    self._flush_due = False
+                    break
+                for conn_id, data in batch:
+                    writes[conn_id](data)
+            else:
+                self._call_soon(self.flush)
+        finally:
+            self._flushing = False
+        if self.local:
+            self.local.deliver()
+
+    # the rest runs per connection, decision or deadline
+
+    def _on_rare_signals(self, signals: int, connection: Connection | None) -> None:
+        if signals & PAUSE and connection is not None and not connection.transport.is_closing():
+            connection.transport.pause_reading()
+        if signals & EVENTS:
+            self._dispatch()
+        if signals & MORE:
+            self.advance_soon()
+        if signals & TIMER:
+            self._ticker.rearm()
+
+    def _dispatch(self) -> None:
+        while events := self.engine.poll_events():
+            now_ns = monotonic_ns()
+            for controller in self._controllers:
+                self.apply(self._decide(controller, events, now_ns))
+            for event in events:
+                if isinstance(event, HangUp):
+                    self._hang_up(event.conn)
+                elif isinstance(event, ReadingResumed) and event.conn in self.connections:
+                    self.connections[event.conn].transport.resume_reading()
+
+    def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
+        try:
+            return controller.on_events(events, now_ns)
+        except Exception as error:
+            # A mistake of ours that a peer has found: those who asked are closed, all others go on.
+            message = f"{type(controller).__name__} failed on {events!r}"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+            asked = {event.conn for event in events if isinstance(event, REQUESTS)}
+            return [CloseConnection(conn, 541, "INTERNAL_ERROR") for conn in sorted(asked)]
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Give decisions to the engine now; only on the loop's thread."""
+        if changes:
+            self.on_signals(self.engine.apply(changes))
+
+    def submit(self, changes: Sequence[Change]) -> None:
+        """Give late decisions to the engine, from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.apply, changes)
+
+    def advance(self) -> None:
+        """Tell the engine the time; it does what is due and what a budget left over."""
+        self._advance_due = False
+        self.on_signals(self.engine.advance(monotonic_ns(), time_ns()))
+        if self.local:
+            self.local.deliver()
+        self._ticker.rearm()
+
+    def advance_soon(self) -> None:
+        """Have the engine called once more in the next turn of the loop."""
+        if not self._advance_due:
+            self._advance_due = True
+            self._call_soon(self.advance)
+
+    # connections
+
+    def accept(self) -> Connection:
+        """The protocol factory of listeners."""
+        return Connection(self)
+
+    def opened(self, connection: Connection, *, tls: bool, local: bool) -> int:
+        """A socket was connected: the id of its connection, or 0 if there are too many."""
+        if len(self.connections) >= self._connections_max:
+            connection.transport.abort()
+            return 0
+        # An idle engine's clock stands still, and the peer's time to open counts from it.
+        self.advance()
+        conn_id = self.engine.open(tls=tls, local=local)
+        self.connections[conn_id] = connection
+        self._writes[conn_id] = connection.transport.write
+        self._ticker.rearm()
+        return conn_id
+
+    def writable(self, connection: Connection, yes: bool) -> None:
+        """The transport of a connection filled up or has room again."""
+        if connection.conn_id in self.connections:
+            self.on_signals(self.engine.writable(connection.conn_id, yes))
+
+    def lost(self, connection: Connection, cause: str) -> None:
+        """A socket is gone."""
+        conn_id = connection.conn_id
+        if self.connections.pop(conn_id, None) is None:
+            return
+        del self._writes[conn_id]
+        self._lingering.pop(conn_id, None)
+        self.on_signals(self.engine.close(conn_id, cause))
+        if self._empty is not None and not self.connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _hang_up(self, conn_id: int) -> None:
+        connection = self.connections.get(conn_id)
+        if connection is None or connection.transport.is_closing():
+            return
+        self.flush()
+        connection.hang_up()
+        self._lingering[conn_id] = self._loop.time() + LINGER_S
+        if self._reaper is None:
+            self._reaper = self._loop.call_later(LINGER_S, self._reap)
+
+    def _reap(self) -> None:
+        """Abort who did not close in time. All linger equally long, so the oldest is always the first."""
+        self._reaper = None
+        now = self._loop.time()
+        for conn_id, deadline in list(self._lingering.items()):
+            if deadline > now:
+                self._reaper = self._loop.call_at(deadline, self._reap)
+                return
+            del self._lingering[conn_id]
+            self.connections[conn_id].transport.abort()
+
+    # life
+
+    def quiesce(self, on: bool) -> None:
+        """Stop or resume delivery from every queue; publishers go on and queues grow."""
+        self.apply([Quiesce(on)])
+
+    async def stop(self) -> None:
+        """Close every connection in its protocol's own way, then for good."""
+        self.local.close()
+        self.apply([CloseConnection(conn_id) for conn_id in self.connections])
+        await self._wait_empty(DRAIN_S)
+        for connection in list(self.connections.values()):
+            connection.transport.abort()
+        await self._wait_empty(DRAIN_S)
+        if self._reaper is not None:
+            self._reaper.cancel()
+        self._ticker.stop()
+
+    async def _wait_empty(self, timeout_s: float) -> None:
+        if self.connections:
+            self._empty = self._loop.create_future()
+            await asyncio.wait([self._empty], timeout=timeout_s)

@@ -1,0 +1,176 @@
+"""Messages to and from this very process: the embedded half of a node, with no socket between.
+
+Owns receivers and the messages they hand out. Deliveries come from the engine in batches, once per turn of the loop,
+and wait in the receiver's inbox; its credit bounds how many. Outcomes go back one by one.
+It must never declare or decide: names are settled by the caller (see `weft.server`).
+Rule: a message that was not settled goes back to its queue when its receiver closes, as on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from weft._kernel import Engine
+
+CREDIT_DEFAULT = 100
+"""Messages a receiver may hold unsettled: enough to hide a turn of the loop, few enough that a slow reader leaves work
+to others.
+"""
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as it was taken from a queue. Settle it once: `accept`, `reject` or `release`."""
+
+    body: bytes
+    properties: dict[str, Any]
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    _tag: int = field(repr=False)
+    _inbox: Inbox | None = field(repr=False)
+
+    def accept(self) -> None:
+        """Done: the queue forgets it."""
+        self._settle("accepted")
+
+    def reject(self) -> None:
+        """It cannot be handled: to the dead letters, if the queue has such a place."""
+        self._settle("rejected")
+
+    def release(self) -> None:
+        """Someone else, or later: back to its place in the queue."""
+        self._settle("released")
+
+    def _settle(self, outcome: str) -> None:
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None and inbox.open:
+            inbox.settle(self._tag, outcome)
+
+
+class Inbox:
+    """What one local consumer was given and has not handed out yet."""
+
+    __slots__ = ("_messages", "_post", "_waiter", "credit", "handle", "open")
+
+    def __init__(self, post: Post, handle: int, credit: int) -> None:
+        self._post = post
+        self._messages: deque[Message] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self.handle = handle
+        self.credit = credit
+        self.open = True
+
+    def fill(self, deliveries: list[tuple[int, str, str, bool, dict[str, Any], bytes]]) -> None:
+        for tag, exchange, routing_key, redelivered, properties, body in deliveries:
+            self._messages.append(Message(body, properties, exchange, routing_key, redelivered, tag, self))
+        self._wake()
+
+    def settle(self, tag: int, outcome: str) -> None:
+        self._post.settle(self.handle, tag, outcome)
+
+    async def next(self) -> Message:
+        while not self._messages:
+            if not self.open:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._messages.popleft()
+
+    def close(self) -> None:
+        """Nothing more comes; messages not handed out are the queue's again."""
+        self.open = False
+        self._messages.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Receiver:
+    """Messages of one queue, in order: `async for message in receiver`. Close it, leave its `async with`, or drop
+    it.
+    """
+
+    __slots__ = ("_inbox", "_post")
+
+    def __init__(self, post: Post, inbox: Inbox) -> None:
+        self._post = post
+        self._inbox = inbox
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await self._inbox.next()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop receiving; what was not settled goes back to the queue."""
+        self._post.unsubscribe(self._inbox)
+
+    def __del__(self) -> None:
+        if self._inbox.open:
+            self._post.unsubscribe_soon(self._inbox)
+
+
+class Post:
+    """Every local sender and receiver of a node."""
+
+    def __init__(self, engine: Engine, changed: Callable[[], None]) -> None:
+        self._engine = engine
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._inboxes: dict[int, Inbox] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._inboxes)
+
+    def send(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
+        """Route a message; how many queues took it."""
+        taken = self._engine.publish(vhost, exchange, routing_key, body, properties)
+        self._changed()
+        return taken
+
+    def subscribe(self, vhost: str, queue: str, credit: int) -> Receiver:
+        """A receiver on a queue that exists."""
+        handle = self._engine.subscribe(vhost, queue, credit)
+        inbox = self._inboxes[handle] = Inbox(self, handle, credit)
+        self._changed()
+        return Receiver(self, inbox)
+
+    def unsubscribe(self, inbox: Inbox) -> None:
+        if self._inboxes.pop(inbox.handle, None) is not None:
+            inbox.close()
+            self._engine.unsubscribe(inbox.handle)
+            self._changed()
+
+    def unsubscribe_soon(self, inbox: Inbox) -> None:
+        """From a finaliser, which may run in any thread and after the loop."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.unsubscribe, inbox)
+
+    def settle(self, handle: int, tag: int, outcome: str) -> None:
+        self._engine.settle(handle, tag, outcome)
+        self._changed()
+
+    def deliver(self) -> None:
+        """Move what the engine has for this process into the inboxes."""
+        for handle in self._engine.poll_local():
+            inbox = self._inboxes.get(handle)
+            if inbox is not None:
+                inbox.fill(self._engine.take(handle, inbox.credit))
+
+    def close(self) -> None:
+        for inbox in list(self._inboxes.values()):
+            self.unsubscribe(inbox)
