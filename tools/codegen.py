@@ -10,9 +10,10 @@ import pathlib
 import sys
 
 import codegen_amqp091
+import codegen_amqp10
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GENERATORS = [codegen_amqp091]
+GENERATORS = [codegen_amqp091, codegen_amqp10]
 
 
 def stale(path: pathlib.Path, text: str) -> str | None:
@@ -29,7 +30,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Regenerate code from schema/.")
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 if an output is stale")
     check = parser.parse_args().check
-    outputs = {path: text for generator in GENERATORS for path, text in generator.outputs().items()}
+    try:
+        outputs = {path: text for generator in GENERATORS for path, text in generator.outputs().items()}
+    except (KeyError, OSError, ValueError) as error:
+        print(f"a schema cannot be read: {error!r}", file=sys.stderr)
+        return 1
     for path, text in outputs.items():
         reason = stale(path, text)
         if reason and check:
