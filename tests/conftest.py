@@ -1,0 +1,55 @@
+"""The broker every test of this tree talks to.
+
+Owns the choice of broker: weft by default, real RabbitMQ with WEFT_TEST_BROKER=rabbitmq, or one that already runs with
+WEFT_TEST_BROKER=amqp://host:port. Tests get a `Broker` (host, port, url) and cannot tell which one it is, which is the point: behaviour
+that differs between the two is a defect of weft. Tests of what RabbitMQ 3.10 has not carry the marker `weft_only` and are skipped there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import peers
+import pytest
+
+WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where the broker under test is."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "weft_only: behaviour the reference broker (RabbitMQ 3.10) does not have")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if WHICH == "weft":
+        return
+    skip = pytest.mark.skip(reason=f"weft only; running against {WHICH}")
+    for item in items:
+        if item.get_closest_marker("weft_only"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    if WHICH.startswith("amqp://"):
+        where = urlsplit(WHICH)
+        yield Broker(where.hostname or "127.0.0.1", where.port or 5672)
+        return
+    folder = tmp_path_factory.mktemp("broker")
+    peer = peers.start_rabbitmq(folder) if WHICH == "rabbitmq" else peers.start_weft(folder / "data")
+    yield Broker(peer.host, peer.port)
+    assert peer.stop() == 0, peer.output.text()
