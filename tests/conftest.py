@@ -30,10 +30,6 @@ class Broker:
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "weft_only: behaviour the reference broker (RabbitMQ 3.10) does not have")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if WHICH == "weft":
         return
