@@ -1,0 +1,12 @@
+"""The node's durable definitions: users, virtual hosts, permissions, exchanges, queues, bindings.
+
+Owns one SQLite file in the data directory; `Store` is its only door and `records` are the values that pass through it.
+Controllers read everything once at their birth and write each change before they answer the peer that asked for it.
+Messages never come here, and nothing here decides anything.
+Rule: once `Store.transaction` has ended without an error, what was written in it survives a power failure.
+"""
+
+from weft.store.definitions import Store
+from weft.store.records import Binding, Exchange, Permission, Queue, User
+
+__all__ = ["Binding", "Exchange", "Permission", "Queue", "Store", "User"]

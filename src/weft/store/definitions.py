@@ -1,0 +1,168 @@
+"""The store: records in, records out.
+
+Owns every SQL statement of weft except the schema; each method is one statement or a few on one noun.
+Controllers write inside `with store.transaction()`; only after it do they change their memory and answer the peer.
+It must not decide, default or check names: what it is told to keep, it keeps.
+A write that fails raises Unavailable and leaves the file as it was before the transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from weft.model.errors import Corrupt, Unavailable
+from weft.store.database import open_database
+from weft.store.records import Binding, Exchange, Permission, Queue, User
+from weft.store.tables import decode_table, encode_table
+
+
+class Store:
+    """The durable definitions of one node; with no path they live in memory and end with the store."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._database, self.is_new = open_database(path)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written inside is durable after it, or not there at all; costs nothing when nothing was written."""
+        try:
+            yield
+            self._database.commit()
+        except sqlite3.Error as error:
+            self._database.rollback()
+            raise Unavailable(f"cannot save definitions: {error}") from None
+        except BaseException:
+            self._database.rollback()
+            raise
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._database.close()
+
+    # users
+
+    def users(self) -> list[User]:
+        rows = self._read("SELECT name, password_hash, tags FROM users")
+        return [User(name, password_hash, _decode_tags(tags)) for name, password_hash, tags in rows]
+
+    def put_user(self, user: User) -> None:
+        self._write("REPLACE INTO users VALUES (?, ?, ?)", user.name, user.password_hash, json.dumps(user.tags))
+
+    def delete_user(self, name: str) -> None:
+        self._write("DELETE FROM users WHERE name = ?", name)
+        self._write("DELETE FROM permissions WHERE user = ?", name)
+
+    def permissions(self) -> list[Permission]:
+        return [Permission(*row) for row in self._read("SELECT user, vhost, configure, write, read FROM permissions")]
+
+    def put_permission(self, permission: Permission) -> None:
+        fields = permission.user, permission.vhost, permission.configure, permission.write, permission.read
+        self._write("REPLACE INTO permissions VALUES (?, ?, ?, ?, ?)", *fields)
+
+    def delete_permission(self, user: str, vhost: str) -> None:
+        self._write("DELETE FROM permissions WHERE user = ? AND vhost = ?", user, vhost)
+
+    # virtual hosts
+
+    def vhosts(self) -> list[str]:
+        return [name for (name,) in self._read("SELECT name FROM vhosts")]
+
+    def put_vhost(self, name: str) -> None:
+        self._write("REPLACE INTO vhosts VALUES (?)", name)
+
+    def delete_vhost(self, name: str) -> None:
+        """With everything in it."""
+        self._write("DELETE FROM vhosts WHERE name = ?", name)
+        self._write("DELETE FROM permissions WHERE vhost = ?", name)
+        self._write("DELETE FROM exchanges WHERE vhost = ?", name)
+        self._write("DELETE FROM queues WHERE vhost = ?", name)
+        self._write("DELETE FROM bindings WHERE vhost = ?", name)
+
+    # exchanges, queues, bindings
+
+    def exchanges(self) -> list[Exchange]:
+        rows = self._read("SELECT vhost, name, type, auto_delete, internal, arguments FROM exchanges")
+        return [
+            Exchange(vhost, name, type_, True, bool(auto_delete), bool(internal), decode_table(arguments))
+            for vhost, name, type_, auto_delete, internal, arguments in rows
+        ]
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        flags = exchange.auto_delete, exchange.internal
+        fields = exchange.vhost, exchange.name, exchange.type, *flags, encode_table(exchange.arguments)
+        self._write("REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)", *fields)
+
+    def delete_exchange(self, vhost: str, name: str) -> None:
+        """With the bindings from and to it."""
+        self._write("DELETE FROM exchanges WHERE vhost = ? AND name = ?", vhost, name)
+        self._write("DELETE FROM bindings WHERE vhost = ? AND source = ?", vhost, name)
+        self._delete_bindings_to(vhost, "exchange", name)
+
+    def queues(self) -> list[Queue]:
+        rows = self._read("SELECT vhost, name, auto_delete, subscription, arguments FROM queues")
+        return [
+            Queue(
+                vhost,
+                name,
+                durable=True,
+                auto_delete=bool(auto_delete),
+                subscription=bool(subscription),
+                arguments=decode_table(arguments),
+            )
+            for vhost, name, auto_delete, subscription, arguments in rows
+        ]
+
+    def put_queue(self, queue: Queue) -> None:
+        fields = queue.vhost, queue.name, queue.auto_delete, queue.subscription, encode_table(queue.arguments)
+        self._write("REPLACE INTO queues VALUES (?, ?, ?, ?, ?)", *fields)
+
+    def delete_queue(self, vhost: str, name: str) -> None:
+        """With the bindings to it."""
+        self._write("DELETE FROM queues WHERE vhost = ? AND name = ?", vhost, name)
+        self._delete_bindings_to(vhost, "queue", name)
+
+    def bindings(self) -> list[Binding]:
+        rows = self._read("SELECT vhost, source, kind, destination, routing_key, arguments FROM bindings")
+        return [
+            Binding(vhost, source, kind, destination, routing_key, decode_table(arguments))
+            for vhost, source, kind, destination, routing_key, arguments in rows
+        ]
+
+    def put_binding(self, binding: Binding) -> None:
+        self._write("REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?)", binding.vhost, *binding.identity)
+
+    def delete_binding(self, binding: Binding) -> None:
+        self._write(
+            "DELETE FROM bindings WHERE vhost = ? AND source = ? AND kind = ? AND destination = ?"
+            " AND routing_key = ? AND arguments = ?",
+            binding.vhost,
+            *binding.identity,
+        )
+
+    def _delete_bindings_to(self, vhost: str, kind: str, name: str) -> None:
+        self._write("DELETE FROM bindings WHERE vhost = ? AND kind = ? AND destination = ?", vhost, kind, name)
+
+    def _read(self, statement: str) -> list[Any]:
+        try:
+            return self._database.execute(statement).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise Corrupt(f"cannot read definitions: {error}") from None
+
+    def _write(self, statement: str, *values: object) -> None:
+        self._database.execute(statement, values)
+
+
+def _decode_tags(text: str) -> tuple[str, ...]:
+    try:
+        tags = json.loads(text)
+    except ValueError:
+        raise Corrupt("stored tags of a user cannot be read") from None
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise Corrupt("stored tags of a user are not a list of words")
+    return tuple(tags)

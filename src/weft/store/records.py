@@ -1,0 +1,92 @@
+"""Definitions as values: what a user, a permission, an exchange, a queue and a binding are.
+
+Owns the frozen classes that the store keeps and that policy and broker think in.
+They come out of the database at start and are replaced, never changed, while the node runs.
+They hold no behaviour beyond naming themselves, and know neither SQL nor the kernel.
+The vocabulary is AMQP 0-9-1's (sections 1.6 and 1.7 of the specification) with RabbitMQ's additions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.model.events import Table
+from weft.store.tables import encode_table
+
+Kind = Literal["queue", "exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Someone who may enter; without a password hash only by EXTERNAL."""
+
+    name: str
+    password_hash: str | None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a user may do in a virtual host: three patterns over names."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An exchange as it was declared."""
+
+    vhost: str
+    name: str
+    type: str
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Table = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"exchange '{self.name}' in vhost '{self.vhost}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as it was declared; one with a holder is never stored."""
+
+    vhost: str
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    holder: int | None = None
+    """The connection this queue dies with."""
+    exclusive: bool = False
+    """Only its holder may use it."""
+    lifetime: str = ""
+    """Lifetime policy of an AMQP 1.0 dynamic node."""
+    subscription: bool = False
+    """Made for an AMQP 1.0 link that receives from an exchange."""
+    arguments: Table = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"queue '{self.name}' in vhost '{self.vhost}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """bind(source, topic, target)."""
+
+    vhost: str
+    source: str
+    kind: Kind
+    destination: str
+    routing_key: str = ""
+    arguments: Table = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, Kind, str, str, str]:
+        """Two bindings of one virtual host with the same identity are the same binding."""
+        return self.source, self.kind, self.destination, self.routing_key, encode_table(self.arguments)
