@@ -95,11 +95,12 @@ class _Output:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            if len(self._lines) < OUTPUT_LINES_MAX:
-                self._lines.append(line)
-            if self._is_ready(line):
-                self._ready.set()
+        with process.stdout:
+            for line in process.stdout:
+                if len(self._lines) < OUTPUT_LINES_MAX:
+                    self._lines.append(line)
+                if self._is_ready(line):
+                    self._ready.set()
         self._ended.set()
         self._ready.set()
 

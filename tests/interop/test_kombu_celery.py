@@ -1,0 +1,240 @@
+"""Kombu and Celery as they come: a real worker in its own process, tasks, retries, results, remote control.
+
+Owns the path Python's task queues take: py-amqp underneath, kombu's quality-of-service choices (which follow the server's product name),
+Celery's reply queues, fanout control and prefetch changes on live consumers. The worker runs `celery_tasks`. Results travel over rpc://,
+so chords, which need a shared store, are left out. Rules: Celery's and kombu's documentation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kombu
+import pytest
+from celery import Celery, chain, group
+
+Name = Callable[..., str]
+RESULT_TIMEOUT_S = 20
+# py-amqp leaves a socket to the garbage collector when a pool is reset; that is not what is tested here
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def kombu_connection(broker: Any) -> Iterator[kombu.Connection]:
+    with kombu.Connection(broker.url) as connection:
+        yield connection
+
+
+def test_kombu_simple_queue(kombu_connection: kombu.Connection, name: Name) -> None:
+    with contextlib.closing(kombu_connection.SimpleQueue(name())) as simple:
+        for number in range(10):
+            simple.put({"number": number}, compression="zlib" if number % 2 else None)
+        for number in range(10):
+            message = simple.get(timeout=5)
+            assert message.payload == {"number": number}
+            message.ack()
+        with pytest.raises(queue.Empty):
+            simple.get(block=False)
+    kombu_connection.default_channel.queue_delete(simple.queue.name)
+
+
+def test_kombu_topic_exchange_with_requeue(kombu_connection: kombu.Connection, name: Name) -> None:
+    exchange = kombu.Exchange(name("exchange"), type="topic", durable=False, auto_delete=True)
+    target = kombu.Queue(name("queue"), exchange, routing_key="log.#", exclusive=True)
+    seen: list[tuple[Any, bool]] = []
+
+    def on_message(body: Any, message: kombu.Message) -> None:
+        redelivered = bool(message.delivery_info["redelivered"])
+        seen.append((body, redelivered))
+        message.ack() if redelivered else message.requeue()
+
+    with kombu_connection.Consumer(target, callbacks=[on_message], prefetch_count=1):
+        producer = kombu_connection.Producer()
+        producer.publish({"a": 1}, exchange=exchange, routing_key="log.info", declare=[exchange], retry=True)
+        while len(seen) < 2:
+            kombu_connection.drain_events(timeout=5)
+    assert seen == [({"a": 1}, False), ({"a": 1}, True)]
+
+
+def test_kombu_confirms(broker: Any, name: Name) -> None:
+    with kombu.Connection(broker.url, transport_options={"confirm_publish": True}) as connection:
+        target = kombu.Queue(name(), exclusive=True)
+        channel = connection.default_channel
+        bound = target(channel)
+        bound.declare()
+        for number in range(20):
+            connection.Producer().publish(number, routing_key=target.name)
+        assert bound.queue_declare(passive=True).message_count == 20
+
+
+class Worker:
+    """A Celery worker in its own process; its log is read to know when it is ready."""
+
+    def __init__(self, broker: Any, queue_name: str) -> None:
+        self.name = f"worker{uuid.uuid4().hex[:6]}@test"
+        env = {**os.environ, "INTEROP_BROKER": broker.url, "INTEROP_QUEUE": queue_name}
+        command = [
+            sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "--pool", "threads", "--concurrency", "2",
+            "--hostname", self.name, "--loglevel", "INFO",
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            command, cwd=Path(__file__).parent, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.log: list[str] = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.log.append(line)
+                if " ready." in line:
+                    self._ready.set()
+        self._ready.set()
+
+    def wait_ready(self) -> None:
+        assert self._ready.wait(30), "".join(self.log)
+        assert self.process.poll() is None, "".join(self.log)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        assert self.process.wait(20) == 0, "".join(self.log)
+        self._reader.join()
+
+
+@pytest.fixture(scope="module")
+def app(broker: Any) -> Iterator[Celery]:
+    os.environ["INTEROP_BROKER"], os.environ["INTEROP_QUEUE"] = broker.url, f"celery.{uuid.uuid4().hex[:8]}"
+    from . import celery_tasks
+
+    with celery_tasks.app as application:
+        yield application
+
+
+@pytest.fixture(scope="module")
+def worker(broker: Any, app: Celery) -> Iterator[Worker]:
+    worker = Worker(broker, app.conf.task_default_queue)
+    worker.wait_ready()
+    yield worker
+    worker.end()
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_delete(app.conf.task_default_queue)
+
+
+def send(app: Celery, task: str, *arguments: Any, **options: Any) -> Any:
+    return app.send_task(f"celery_tasks.{task}", arguments, **options)
+
+
+def test_task_and_result(app: Celery, worker: Worker) -> None:
+    assert send(app, "add", 2, 3).get(timeout=RESULT_TIMEOUT_S) == 5
+
+
+def test_many_tasks(app: Celery, worker: Worker) -> None:
+    results = [send(app, "add", number, number) for number in range(200)]
+    assert [each.get(timeout=RESULT_TIMEOUT_S) for each in results] == [2 * number for number in range(200)]
+
+
+def test_retries(app: Celery, worker: Worker) -> None:
+    assert send(app, "third_time_lucky").get(timeout=RESULT_TIMEOUT_S) == 2
+
+
+def test_exceptions_come_back(app: Celery, worker: Worker) -> None:
+    with pytest.raises(ValueError, match="as asked"):
+        send(app, "fail").get(timeout=RESULT_TIMEOUT_S)
+
+
+def test_large_arguments_and_results(app: Celery, worker: Worker) -> None:
+    text = "päyload " * 100_000
+    assert send(app, "echo", text).get(timeout=RESULT_TIMEOUT_S) == text
+
+
+def test_late_acknowledgement(app: Celery, worker: Worker) -> None:
+    assert [send(app, "late", number).get(timeout=RESULT_TIMEOUT_S) for number in range(5)] == list(range(5))
+
+
+def test_group_and_chain(app: Celery, worker: Worker) -> None:
+    add = app.signature
+    numbers = group(add("celery_tasks.add", (number, 1)) for number in range(10)).apply_async()
+    assert numbers.get(timeout=RESULT_TIMEOUT_S) == list(range(1, 11))
+    chained = chain(add("celery_tasks.add", (1, 1)), add("celery_tasks.add", (10,)), add("celery_tasks.add", (100,))).apply_async()
+    assert chained.get(timeout=RESULT_TIMEOUT_S) == 112
+
+
+def test_countdown_raises_the_prefetch_of_a_live_consumer(app: Celery, worker: Worker) -> None:
+    """Ten waiting tasks need a prefetch above the two the worker began with, or they would run in batches."""
+    started = time.time()
+    results = [send(app, "moment", countdown=1.5) for _ in range(10)]
+    moments = [each.get(timeout=RESULT_TIMEOUT_S) for each in results]
+    assert min(moments) >= started + 1.4
+    assert max(moments) - min(moments) < 1.4
+    assert send(app, "add", 1, 1).get(timeout=RESULT_TIMEOUT_S) == 2
+
+
+def test_expired_task_is_not_run(app: Celery, worker: Worker) -> None:
+    result = send(app, "add", 1, 1, countdown=0.4, expires=0.1)
+    with pytest.raises(Exception, match="expired"):
+        result.get(timeout=RESULT_TIMEOUT_S)
+
+
+def test_priority_and_delivery_options(app: Celery, worker: Worker) -> None:
+    result = send(app, "add", 4, 4, priority=5, serializer="json", compression="zlib", delivery_mode=1)
+    assert result.get(timeout=RESULT_TIMEOUT_S) == 8
+
+
+def test_ping_and_inspect(app: Celery, worker: Worker) -> None:
+    assert {worker.name: {"ok": "pong"}} in app.control.ping(destination=[worker.name], timeout=5)
+    inspect = app.control.inspect(destination=[worker.name], timeout=5)
+    assert [each["name"] for each in inspect.active_queues()[worker.name]] == [app.conf.task_default_queue]
+    assert "celery_tasks.add" in inspect.registered()[worker.name]
+    assert inspect.stats()[worker.name]["prefetch_count"] == 2
+
+
+def test_remote_control_changes_queues_and_pool(app: Celery, worker: Worker) -> None:
+    extra = f"{app.conf.task_default_queue}.extra"
+    added = app.control.add_consumer(extra, destination=[worker.name], reply=True, timeout=5)
+    assert "ok" in added[0][worker.name]
+    assert send(app, "add", 20, 1, queue=extra).get(timeout=RESULT_TIMEOUT_S) == 21
+    cancelled = app.control.cancel_consumer(extra, destination=[worker.name], reply=True, timeout=5)
+    assert "ok" in cancelled[0][worker.name]
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_delete(extra)
+
+
+def test_worker_events_are_published(app: Celery, worker: Worker) -> None:
+    seen: list[str] = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        seen.append(event["type"])
+        receiver.should_stop = "task-succeeded" in seen
+
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": on_event})
+        with receiver.consumer_context(wakeup=False) as (draining, _channel, _consumers):
+            send(app, "add", 1, 2)
+            while not receiver.should_stop:
+                draining.drain_events(timeout=10)
+    assert {"task-received", "task-started", "task-succeeded"} <= set(seen)
+
+
+def test_shutdown_by_remote_control(broker: Any, app: Celery) -> None:
+    name = f"{app.conf.task_default_queue}.leaving"
+    leaving = Worker(broker, name)
+    leaving.wait_ready()
+    app.control.shutdown(destination=[leaving.name])
+    leaving.process.wait(20)
+    leaving.end()
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_delete(name)
