@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "schema" / "amqp-1.0" / "types.json"
@@ -26,12 +27,16 @@ HEADER = """\
 use super::composite::{Composite, Field, Fields};
 use super::error::DecodeError;
 use super::outcome::{DeliveryState, Outcome};
+use super::reader::Reader;
 use super::sections::MessageId;
 use super::symbol::{Symbol, Symbols};
 use super::terminus::AttachTarget;
 use super::value::{Map, Timestamp, Value};
-use super::writer::{Compound, put_value};
+use super::writer::Compound;
 """
+
+# One object of the schema.
+Entry = dict[str, Any]
 
 SCALARS = {"boolean": "bool", "ubyte": "u8", "ushort": "u16", "uint": "u32", "ulong": "u64"}
 BORROWED = {
@@ -46,7 +51,6 @@ BORROWED = {
 }
 EMPTY = {"string": '""', "binary": "&[]", "symbol": 'Symbol("")', "boolean": "false"}
 ZEROS = {*EMPTY.values(), "0", "None", "Symbols::NONE"}
-VARIANTS = {"boolean": "Bool", "ubyte": "Ubyte", "uint": "Uint", "symbol": "Symbol"}
 
 
 def camel(name: str) -> str:
@@ -67,16 +71,16 @@ def constant(name: str) -> str:
 class Generator:
     """The schema, with the questions the emitters ask of it."""
 
-    def __init__(self, schema: dict) -> None:
+    def __init__(self, schema: Entry) -> None:
         self.schema = schema
         self.enumerations = {item["name"]: item for item in schema["enumerations"]}
         self.composites = {item["name"]: item for item in schema["composites"]}
 
     def resolve(self, type_name: str) -> str:
         """The type an alias stands for."""
-        return self.schema["aliases"].get(type_name, type_name)
+        return str(self.schema["aliases"].get(type_name, type_name))
 
-    def rust_type(self, field: dict) -> str:
+    def rust_type(self, field: Entry) -> str:
         """The Rust type of a field, without the `Option` of an optional one."""
         name = self.resolve(field["type"])
         if field.get("multiple"):
@@ -89,11 +93,11 @@ class Generator:
             return camel(name) + self.lifetime(self.composites[name])
         return SCALARS.get(name) or BORROWED[name]
 
-    def lifetime(self, composite: dict) -> str:
+    def lifetime(self, composite: Entry) -> str:
         """`<'a>` if the composite borrows from the bytes it was read from."""
         return "<'a>" if any("'a" in self.rust_type(field) for field in composite["fields"]) else ""
 
-    def default(self, field: dict) -> str | None:
+    def default(self, field: Entry) -> str | None:
         """The default of a field as a Rust expression, or None if it has none."""
         value = field.get("default")
         if value is None:
@@ -103,7 +107,7 @@ class Generator:
             return f"{camel(name)}::{camel(value)}"
         return json.dumps(value)
 
-    def initial(self, field: dict) -> str:
+    def initial(self, field: Entry) -> str:
         """What a field holds in a value made by `Default`."""
         name = self.resolve(field["type"])
         if field.get("multiple"):
@@ -115,7 +119,7 @@ class Generator:
         return EMPTY.get(name, "0")
 
 
-def encodings(schema: dict) -> Iterator[str]:
+def encodings(schema: Entry) -> Iterator[str]:
     """Format codes of the primitive types."""
     yield "\n/// Format codes of the primitive types (part 1, section 1.6)."
     yield "pub mod format {"
@@ -124,7 +128,7 @@ def encodings(schema: dict) -> Iterator[str]:
     yield "}"
 
 
-def descriptors(schema: dict) -> Iterator[str]:
+def descriptors(schema: Entry) -> Iterator[str]:
     """Descriptor codes, and the lookup from the symbolic form."""
     known = schema["composites"] + schema["descriptors"]
     known.sort(key=lambda item: int(item["code"], 16))
@@ -137,7 +141,7 @@ def descriptors(schema: dict) -> Iterator[str]:
     yield "pub mod filter {"
     for item in schema["filters"]:
         yield f"    pub const {constant(item['name'])}: u64 = {item['code']};"
-        yield f"    pub const {constant(item['name'])}_SYMBOL: &str = \"{item['symbol']}\";"
+        yield f'    pub const {constant(item["name"])}_SYMBOL: &str = "{item["symbol"]}";'
     yield "}"
     longest = max(len(item["symbol"]) for item in known + schema["filters"])
     yield "\n/// Length of the longest symbolic descriptor that `code_of_symbol` knows."
@@ -147,13 +151,13 @@ def descriptors(schema: dict) -> Iterator[str]:
     yield "    Some(match symbol {"
     for module, items in (("descriptor", known), ("filter", schema["filters"])):
         for item in items:
-            yield f"        \"{item['symbol']}\" => {module}::{constant(item['name'])},"
+            yield f'        "{item["symbol"]}" => {module}::{constant(item["name"])},'
     yield "        _ => return None,"
     yield "    })"
     yield "}"
 
 
-def symbols(schema: dict) -> Iterator[str]:
+def symbols(schema: Entry) -> Iterator[str]:
     """One module of constants per group of well-known symbols."""
     for module, group in schema["symbols"].items():
         yield f"\n/// {group['label']}"
@@ -161,35 +165,53 @@ def symbols(schema: dict) -> Iterator[str]:
         yield "    use super::Symbol;"
         for value in group["values"]:
             name = value.removeprefix("amqp:").removeprefix("rabbitmq:").removesuffix(":list").replace(":", "-")
-            yield f"    pub const {constant(name)}: Symbol<'static> = Symbol(\"{value}\");"
+            yield f'    pub const {constant(name)}: Symbol<\'static> = Symbol("{value}");'
         yield "}"
 
 
-def enumeration(item: dict) -> Iterator[str]:
-    """A restricted type as a Rust enum."""
-    name, variant = camel(item["name"]), VARIANTS[item["type"]]
-    choices = [(camel(choice), json.dumps(value)) for choice, value in item["choices"]]
+def enumeration(item: Entry) -> Iterator[str]:
+    """A restricted type as a Rust enum over the primitive it restricts."""
+    name = camel(item["name"])
+    primitive = SCALARS.get(item["type"], "Symbol<'_>")
+    literal = "Symbol({})" if item["type"] == "symbol" else "{}"
+    choices = [(camel(choice), literal.format(json.dumps(value))) for choice, value in item["choices"]]
+    complete = item["type"] == "boolean"
     yield f"\n/// {item['label']}"
     yield "#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]"
     yield f"pub enum {name} {{"
     yield from (f"    {choice}," for choice, _ in choices)
     yield "}"
-    yield f"\nimpl<'a> Field<'a> for {name} {{"
-    yield "    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {"
+    yield f"\nimpl {name} {{"
+    yield f"    fn from_primitive(value: {primitive}) -> Result<Self, DecodeError> {{"
     yield "        match value {"
-    yield from (f"            Value::{variant}({value}) => Ok(Self::{choice})," for choice, value in choices)
-    yield "            _ => Err(DecodeError::Type),"
+    yield from (f"            {value} => Ok(Self::{choice})," for choice, value in choices)
+    if not complete:
+        yield "            _ => Err(DecodeError::Type),"
     yield "        }"
     yield "    }"
-    yield "\n    fn put(&self, out: &mut Vec<u8>) {"
-    yield "        put_value(out, &match self {"
-    yield from (f"            Self::{choice} => Value::{variant}({value})," for choice, value in choices)
-    yield "        });"
+    yield "\n    /// The choice as the wire has it."
+    yield f"    pub const fn primitive(self) -> {primitive.replace('_', 'static')} {{"
+    yield "        match self {"
+    yield from (f"            Self::{choice} => {value}," for choice, value in choices)
+    yield "        }"
+    yield "    }"
+    yield "}"
+    yield f"\nimpl<'a> Field<'a> for {name} {{"
+    yield "    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {"
+    yield "        Self::from_primitive(Field::from_value(value)?)"
+    yield "    }"
+    yield "\n    #[inline]"
+    yield "    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {"
+    yield "        Self::from_primitive(Field::read(code, reader)?)"
+    yield "    }"
+    yield "\n    #[inline]"
+    yield "    fn put(&self, out: &mut Vec<u8>) {"
+    yield "        self.primitive().put(out);"
     yield "    }"
     yield "}"
 
 
-def decode_field(generator: Generator, field: dict) -> str:
+def decode_field(generator: Generator, field: Entry) -> str:
     """The expression that reads one field."""
     name = json.dumps(field["name"])
     default = generator.default(field)
@@ -202,7 +224,7 @@ def decode_field(generator: Generator, field: dict) -> str:
     return f"fields.optional({name})?"
 
 
-def encode_field(generator: Generator, field: dict) -> str:
+def encode_field(generator: Generator, field: Entry) -> str:
     """The statement that writes one field."""
     name = snake(field["name"])
     default = generator.default(field)
@@ -215,7 +237,7 @@ def encode_field(generator: Generator, field: dict) -> str:
     return f"list.optional(self.{name}.as_ref());"
 
 
-def structure(generator: Generator, item: dict) -> Iterator[str]:
+def structure(generator: Generator, item: Entry) -> Iterator[str]:
     """The struct of a composite type and its defaults."""
     name, lifetime, fields = camel(item["name"]), generator.lifetime(item), item["fields"]
     plain = ", Default" if all(generator.initial(field) in ZEROS for field in fields) else ""
@@ -241,7 +263,7 @@ def structure(generator: Generator, item: dict) -> Iterator[str]:
         yield "}"
 
 
-def composite(generator: Generator, item: dict) -> Iterator[str]:
+def composite(generator: Generator, item: Entry) -> Iterator[str]:
     """The decoder and encoder of a composite type."""
     name, lifetime, fields = camel(item["name"]), generator.lifetime(item), item["fields"]
     yield f"\nimpl<'a> Composite<'a> for {name}{lifetime} {{"
@@ -265,7 +287,7 @@ def composite(generator: Generator, item: dict) -> Iterator[str]:
     yield "}"
 
 
-def render(schema: dict) -> str:
+def render(schema: Entry) -> str:
     """The whole generated module."""
     generator = Generator(schema)
     lines = [HEADER.rstrip("\n")]

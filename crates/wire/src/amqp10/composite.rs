@@ -5,15 +5,24 @@
 //! It must never know a particular composite. Rules: AMQP 1.0 part 1, section 1.4.
 
 use super::error::DecodeError;
+use super::generated::format;
 use super::reader::Reader;
 use super::symbol::Symbol;
-use super::value::{List, Map, Timestamp, Value};
+use super::value::{DEPTH_MAX, List, Map, Timestamp, Value};
 use super::writer::{self, Compound, put_descriptor};
 
 /// A type that a field of a composite can have.
 pub trait Field<'a>: Sized {
-    /// Takes the value, which is not null, or says `DecodeError::Type`.
+    /// Takes a value that was read before and is not null, or says `DecodeError::Type`.
     fn from_value(value: Value<'a>) -> Result<Self, DecodeError>;
+
+    /// Reads what follows the format code `code`, which is not null; types on the hot path skip the detour by `Value`.
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let value = reader.read_body(code)?;
+        value.check(DEPTH_MAX)?;
+        Self::from_value(value)
+    }
 
     /// Appends the value.
     fn put(&self, out: &mut Vec<u8>);
@@ -36,17 +45,8 @@ pub trait Composite<'a>: Sized {
         if reader.descriptor()? != Self::CODE {
             return Err(DecodeError::Descriptor);
         }
-        let composite = Self::decode_list(&mut reader)?;
+        let composite = Self::from_list(reader.list()?)?;
         if reader.is_empty() { Ok(composite) } else { Err(DecodeError::Trailing) }
-    }
-
-    /// Reads the list that follows the descriptor.
-    #[inline]
-    fn decode_list(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        match reader.read_shallow()? {
-            Value::List(list) => Self::from_list(list),
-            _ => Err(DecodeError::Type),
-        }
     }
 
     /// Takes the fields from a list and refuses any that are left.
@@ -70,10 +70,15 @@ pub trait Composite<'a>: Sized {
 
 impl<'a, T: Composite<'a>> Field<'a> for T {
     fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
-        match value {
-            Value::Described(described) if described.code() == Some(Self::CODE) => {
-                Self::from_list(described.value().as_list().ok_or(DecodeError::Type)?)
-            }
+        match described_list(value)? {
+            (code, list) if code == Self::CODE => Self::from_list(list),
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        match reader.described_list(code)? {
+            (code, list) if code == Self::CODE => Self::from_list(list),
             _ => Err(DecodeError::Type),
         }
     }
@@ -81,6 +86,13 @@ impl<'a, T: Composite<'a>> Field<'a> for T {
     fn put(&self, out: &mut Vec<u8>) {
         self.encode(out);
     }
+}
+
+/// The descriptor and the fields of a value that is a composite.
+pub(super) fn described_list(value: Value<'_>) -> Result<(u64, List<'_>), DecodeError> {
+    let described = value.as_described().ok_or(DecodeError::Type)?;
+    let list = described.value().as_list().ok_or(DecodeError::Type)?;
+    Ok((described.code().ok_or(DecodeError::Descriptor)?, list))
 }
 
 /// The fields of a composite that have not been taken yet.
@@ -109,13 +121,14 @@ impl<'a> Fields<'a> {
             return Ok(None);
         };
         self.left = left;
-        match self.reader.read()? {
-            Value::Null => Ok(None),
-            value => match T::from_value(value) {
-                Ok(field) => Ok(Some(field)),
-                Err(DecodeError::Type) => Err(DecodeError::FieldType(name)),
-                Err(error) => Err(error),
-            },
+        let code = self.reader.octet()?;
+        if code == format::NULL {
+            return Ok(None);
+        }
+        match T::read(code, &mut self.reader) {
+            Ok(field) => Ok(Some(field)),
+            Err(DecodeError::Type) => Err(DecodeError::FieldType(name)),
+            Err(error) => Err(error),
         }
     }
 
@@ -128,17 +141,21 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A field type that is one variant of `Value` and has its own encoder.
+/// A field type that is one variant of `Value`, with its own way in (if there is one) and out.
 macro_rules! primitive_field {
-    ($($type:ty, $pattern:pat => $taken:expr, $put:expr;)*) => {$(
+    ($($type:ty, $pattern:pat => $taken:expr, $put:expr $(, $read:expr)?;)*) => {$(
         impl<'a> Field<'a> for $type {
-            #[inline]
             fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
                 match value {
                     $pattern => Ok($taken),
                     _ => Err(DecodeError::Type),
                 }
             }
+
+            $(#[inline]
+            fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+                $read(reader, code)
+            })?
 
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
@@ -150,14 +167,14 @@ macro_rules! primitive_field {
 }
 
 primitive_field! {
-    bool, Value::Bool(flag) => flag, |out, flag| writer::put_bool(out, *flag);
-    u8, Value::Ubyte(n) => n, |out, n| writer::put_ubyte(out, *n);
+    bool, Value::Bool(flag) => flag, |out, flag| writer::put_bool(out, *flag), Reader::boolean;
+    u8, Value::Ubyte(n) => n, |out, n| writer::put_ubyte(out, *n), Reader::ubyte;
     u16, Value::Ushort(n) => n, |out, n| writer::put_ushort(out, *n);
-    u32, Value::Uint(n) => n, |out, n| writer::put_uint(out, *n);
+    u32, Value::Uint(n) => n, |out, n| writer::put_uint(out, *n), Reader::uint;
     u64, Value::Ulong(n) => n, |out, n| writer::put_ulong(out, *n);
     Timestamp, Value::Timestamp(n) => Self(n), |out, at| writer::put_timestamp(out, at.0);
-    &'a str, Value::String(text) => text, |out, text| writer::put_str(out, text);
-    &'a [u8], Value::Binary(bytes) => bytes, |out, bytes| writer::put_binary(out, bytes);
+    &'a str, Value::String(text) => text, |out, text| writer::put_str(out, text), Reader::string;
+    &'a [u8], Value::Binary(bytes) => bytes, |out, bytes| writer::put_binary(out, bytes), Reader::binary;
     Symbol<'a>, Value::Symbol(text) => Self(text), |out, symbol| writer::put_symbol(out, symbol.0);
     Map<'a>, Value::Map(map) => map, |out, map| writer::put_value(out, &Value::Map(*map));
 }

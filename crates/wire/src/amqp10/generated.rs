@@ -7,11 +7,12 @@
 use super::composite::{Composite, Field, Fields};
 use super::error::DecodeError;
 use super::outcome::{DeliveryState, Outcome};
+use super::reader::Reader;
 use super::sections::MessageId;
 use super::symbol::{Symbol, Symbols};
 use super::terminus::AttachTarget;
 use super::value::{Map, Timestamp, Value};
-use super::writer::{Compound, put_value};
+use super::writer::Compound;
 
 /// Format codes of the primitive types (part 1, section 1.6).
 pub mod format {
@@ -256,20 +257,36 @@ pub enum Role {
     Receiver,
 }
 
-impl<'a> Field<'a> for Role {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl Role {
+    fn from_primitive(value: bool) -> Result<Self, DecodeError> {
         match value {
-            Value::Bool(false) => Ok(Self::Sender),
-            Value::Bool(true) => Ok(Self::Receiver),
-            _ => Err(DecodeError::Type),
+            false => Ok(Self::Sender),
+            true => Ok(Self::Receiver),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> bool {
+        match self {
+            Self::Sender => false,
+            Self::Receiver => true,
+        }
+    }
+}
+
+impl<'a> Field<'a> for Role {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::Sender => Value::Bool(false),
-            Self::Receiver => Value::Bool(true),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -281,22 +298,39 @@ pub enum SenderSettleMode {
     Mixed,
 }
 
-impl<'a> Field<'a> for SenderSettleMode {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl SenderSettleMode {
+    fn from_primitive(value: u8) -> Result<Self, DecodeError> {
         match value {
-            Value::Ubyte(0) => Ok(Self::Unsettled),
-            Value::Ubyte(1) => Ok(Self::Settled),
-            Value::Ubyte(2) => Ok(Self::Mixed),
+            0 => Ok(Self::Unsettled),
+            1 => Ok(Self::Settled),
+            2 => Ok(Self::Mixed),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> u8 {
+        match self {
+            Self::Unsettled => 0,
+            Self::Settled => 1,
+            Self::Mixed => 2,
+        }
+    }
+}
+
+impl<'a> Field<'a> for SenderSettleMode {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::Unsettled => Value::Ubyte(0),
-            Self::Settled => Value::Ubyte(1),
-            Self::Mixed => Value::Ubyte(2),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -307,20 +341,37 @@ pub enum ReceiverSettleMode {
     Second,
 }
 
-impl<'a> Field<'a> for ReceiverSettleMode {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl ReceiverSettleMode {
+    fn from_primitive(value: u8) -> Result<Self, DecodeError> {
         match value {
-            Value::Ubyte(0) => Ok(Self::First),
-            Value::Ubyte(1) => Ok(Self::Second),
+            0 => Ok(Self::First),
+            1 => Ok(Self::Second),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> u8 {
+        match self {
+            Self::First => 0,
+            Self::Second => 1,
+        }
+    }
+}
+
+impl<'a> Field<'a> for ReceiverSettleMode {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::First => Value::Ubyte(0),
-            Self::Second => Value::Ubyte(1),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -332,22 +383,39 @@ pub enum TerminusDurability {
     UnsettledState,
 }
 
-impl<'a> Field<'a> for TerminusDurability {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl TerminusDurability {
+    fn from_primitive(value: u32) -> Result<Self, DecodeError> {
         match value {
-            Value::Uint(0) => Ok(Self::None),
-            Value::Uint(1) => Ok(Self::Configuration),
-            Value::Uint(2) => Ok(Self::UnsettledState),
+            0 => Ok(Self::None),
+            1 => Ok(Self::Configuration),
+            2 => Ok(Self::UnsettledState),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Configuration => 1,
+            Self::UnsettledState => 2,
+        }
+    }
+}
+
+impl<'a> Field<'a> for TerminusDurability {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::None => Value::Uint(0),
-            Self::Configuration => Value::Uint(1),
-            Self::UnsettledState => Value::Uint(2),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -360,24 +428,41 @@ pub enum TerminusExpiryPolicy {
     Never,
 }
 
-impl<'a> Field<'a> for TerminusExpiryPolicy {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl TerminusExpiryPolicy {
+    fn from_primitive(value: Symbol<'_>) -> Result<Self, DecodeError> {
         match value {
-            Value::Symbol("link-detach") => Ok(Self::LinkDetach),
-            Value::Symbol("session-end") => Ok(Self::SessionEnd),
-            Value::Symbol("connection-close") => Ok(Self::ConnectionClose),
-            Value::Symbol("never") => Ok(Self::Never),
+            Symbol("link-detach") => Ok(Self::LinkDetach),
+            Symbol("session-end") => Ok(Self::SessionEnd),
+            Symbol("connection-close") => Ok(Self::ConnectionClose),
+            Symbol("never") => Ok(Self::Never),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> Symbol<'static> {
+        match self {
+            Self::LinkDetach => Symbol("link-detach"),
+            Self::SessionEnd => Symbol("session-end"),
+            Self::ConnectionClose => Symbol("connection-close"),
+            Self::Never => Symbol("never"),
+        }
+    }
+}
+
+impl<'a> Field<'a> for TerminusExpiryPolicy {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::LinkDetach => Value::Symbol("link-detach"),
-            Self::SessionEnd => Value::Symbol("session-end"),
-            Self::ConnectionClose => Value::Symbol("connection-close"),
-            Self::Never => Value::Symbol("never"),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -388,20 +473,37 @@ pub enum DistributionMode {
     Copy,
 }
 
-impl<'a> Field<'a> for DistributionMode {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl DistributionMode {
+    fn from_primitive(value: Symbol<'_>) -> Result<Self, DecodeError> {
         match value {
-            Value::Symbol("move") => Ok(Self::Move),
-            Value::Symbol("copy") => Ok(Self::Copy),
+            Symbol("move") => Ok(Self::Move),
+            Symbol("copy") => Ok(Self::Copy),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> Symbol<'static> {
+        match self {
+            Self::Move => Symbol("move"),
+            Self::Copy => Symbol("copy"),
+        }
+    }
+}
+
+impl<'a> Field<'a> for DistributionMode {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::Move => Value::Symbol("move"),
-            Self::Copy => Value::Symbol("copy"),
-        });
+        self.primitive().put(out);
     }
 }
 
@@ -415,26 +517,43 @@ pub enum SaslCode {
     SysTemp,
 }
 
-impl<'a> Field<'a> for SaslCode {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+impl SaslCode {
+    fn from_primitive(value: u8) -> Result<Self, DecodeError> {
         match value {
-            Value::Ubyte(0) => Ok(Self::Ok),
-            Value::Ubyte(1) => Ok(Self::Auth),
-            Value::Ubyte(2) => Ok(Self::Sys),
-            Value::Ubyte(3) => Ok(Self::SysPerm),
-            Value::Ubyte(4) => Ok(Self::SysTemp),
+            0 => Ok(Self::Ok),
+            1 => Ok(Self::Auth),
+            2 => Ok(Self::Sys),
+            3 => Ok(Self::SysPerm),
+            4 => Ok(Self::SysTemp),
             _ => Err(DecodeError::Type),
         }
     }
 
+    /// The choice as the wire has it.
+    pub const fn primitive(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Auth => 1,
+            Self::Sys => 2,
+            Self::SysPerm => 3,
+            Self::SysTemp => 4,
+        }
+    }
+}
+
+impl<'a> Field<'a> for SaslCode {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::from_value(value)?)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::from_primitive(Field::read(code, reader)?)
+    }
+
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        put_value(out, &match self {
-            Self::Ok => Value::Ubyte(0),
-            Self::Auth => Value::Ubyte(1),
-            Self::Sys => Value::Ubyte(2),
-            Self::SysPerm => Value::Ubyte(3),
-            Self::SysTemp => Value::Ubyte(4),
-        });
+        self.primitive().put(out);
     }
 }
 

@@ -13,6 +13,8 @@ pub mod generated;
 mod outcome;
 mod performative;
 mod reader;
+#[cfg(test)]
+mod samples;
 mod sasl;
 pub mod sections;
 mod symbol;

@@ -4,10 +4,13 @@
 //! a state goes out, or the reverse. It must never settle anything: what a state does to a delivery is for the link
 //! to know. Rules: AMQP 1.0 part 3, section 3.4, and part 4, section 4.5.
 
-use super::composite::{Composite, Field};
+use super::composite::{Composite, Field, described_list};
 use super::error::DecodeError;
-use super::generated::{Accepted, Declared, Modified, Received, Rejected, Released, TransactionalState, descriptor};
-use super::value::Value;
+use super::generated::{
+    Accepted, Declared, Modified, Received, Rejected, Released, TransactionalState, descriptor, format,
+};
+use super::reader::Reader;
+use super::value::{List, Value};
 
 /// How a delivery ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +30,9 @@ pub enum DeliveryState<'a> {
     Outcome(Outcome<'a>),
     Transactional(TransactionalState<'a>),
 }
+
+/// `Accepted` after its first octet, as every encoder writes it.
+const ACCEPTED_BYTES: [u8; 3] = [format::SMALLULONG, descriptor::ACCEPTED as u8, format::LIST0];
 
 impl<'a> DeliveryState<'a> {
     pub const ACCEPTED: Self = Self::Outcome(Outcome::Accepted);
@@ -50,18 +56,29 @@ impl<'a> DeliveryState<'a> {
     }
 }
 
-impl<'a> Field<'a> for Outcome<'a> {
-    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
-        let described = value.as_described().ok_or(DecodeError::Type)?;
-        let list = described.value().as_list().ok_or(DecodeError::Type)?;
-        Ok(match described.code() {
-            Some(descriptor::ACCEPTED) => Accepted::from_list(list).map(|_| Self::Accepted)?,
-            Some(descriptor::REJECTED) => Self::Rejected(Rejected::from_list(list)?),
-            Some(descriptor::RELEASED) => Released::from_list(list).map(|_| Self::Released)?,
-            Some(descriptor::MODIFIED) => Self::Modified(Modified::from_list(list)?),
-            Some(descriptor::DECLARED) => Self::Declared(Declared::from_list(list)?),
+impl<'a> Outcome<'a> {
+    #[inline]
+    fn from_parts(code: u64, list: List<'a>) -> Result<Self, DecodeError> {
+        Ok(match code {
+            descriptor::ACCEPTED => Accepted::from_list(list).map(|_| Self::Accepted)?,
+            descriptor::REJECTED => Self::Rejected(Rejected::from_list(list)?),
+            descriptor::RELEASED => Released::from_list(list).map(|_| Self::Released)?,
+            descriptor::MODIFIED => Self::Modified(Modified::from_list(list)?),
+            descriptor::DECLARED => Self::Declared(Declared::from_list(list)?),
             _ => return Err(DecodeError::Descriptor),
         })
+    }
+}
+
+impl<'a> Field<'a> for Outcome<'a> {
+    fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
+        let (code, list) = described_list(value)?;
+        Self::from_parts(code, list)
+    }
+
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (code, list) = reader.described_list(code)?;
+        Self::from_parts(code, list)
     }
 
     #[inline]
@@ -76,13 +93,31 @@ impl<'a> Field<'a> for Outcome<'a> {
     }
 }
 
+impl<'a> DeliveryState<'a> {
+    #[inline]
+    fn from_parts(code: u64, list: List<'a>) -> Result<Self, DecodeError> {
+        match code {
+            descriptor::RECEIVED => Received::from_list(list).map(Self::Received),
+            descriptor::TRANSACTIONAL_STATE => TransactionalState::from_list(list).map(Self::Transactional),
+            _ => Outcome::from_parts(code, list).map(Self::Outcome),
+        }
+    }
+}
+
 impl<'a> Field<'a> for DeliveryState<'a> {
     fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
-        match value.as_described().and_then(|described| described.code()) {
-            Some(descriptor::RECEIVED) => Received::from_value(value).map(Self::Received),
-            Some(descriptor::TRANSACTIONAL_STATE) => TransactionalState::from_value(value).map(Self::Transactional),
-            _ => Outcome::from_value(value).map(Self::Outcome),
+        let (code, list) = described_list(value)?;
+        Self::from_parts(code, list)
+    }
+
+    #[inline]
+    fn read(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        // Nearly every disposition there is says just this.
+        if code == format::DESCRIBED && reader.skip_prefix(&ACCEPTED_BYTES) {
+            return Ok(Self::ACCEPTED);
         }
+        let (code, list) = reader.described_list(code)?;
+        Self::from_parts(code, list)
     }
 
     #[inline]

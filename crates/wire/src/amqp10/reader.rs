@@ -40,11 +40,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the constructor of a described value up to the value itself, if its descriptor is a known one.
+    #[inline]
     pub fn descriptor(&mut self) -> Result<u64, DecodeError> {
         match self.octet()? {
-            format::DESCRIBED => {}
-            other => return Err(DecodeError::FormatCode(other)),
+            format::DESCRIBED => self.descriptor_body(),
+            other => Err(DecodeError::FormatCode(other)),
         }
+    }
+
+    /// Reads a descriptor after the octet that announces it.
+    #[inline]
+    fn descriptor_body(&mut self) -> Result<u64, DecodeError> {
         let symbol_bytes = match self.octet()? {
             format::SMALLULONG => return Ok(self.octet()?.into()),
             format::ULONG => return Ok(u64::from_be_bytes(self.chunk()?)),
@@ -83,18 +89,10 @@ impl<'a> Reader<'a> {
         Ok(match code {
             format::DESCRIBED => return self.described(),
             format::NULL => Value::Null,
-            format::TRUE => Value::Bool(true),
-            format::FALSE => Value::Bool(false),
-            format::BOOLEAN => match self.octet()? {
-                0 => Value::Bool(false),
-                1 => Value::Bool(true),
-                _ => return Err(DecodeError::Boolean),
-            },
+            format::TRUE | format::FALSE | format::BOOLEAN => Value::Bool(self.boolean(code)?),
             format::UBYTE => Value::Ubyte(self.octet()?),
             format::USHORT => Value::Ushort(u16::from_be_bytes(self.chunk()?)),
-            format::UINT => Value::Uint(u32::from_be_bytes(self.chunk()?)),
-            format::SMALLUINT => Value::Uint(self.octet()?.into()),
-            format::UINT0 => Value::Uint(0),
+            format::UINT | format::SMALLUINT | format::UINT0 => Value::Uint(self.uint(code)?),
             format::ULONG => Value::Ulong(u64::from_be_bytes(self.chunk()?)),
             format::SMALLULONG => Value::Ulong(self.octet()?.into()),
             format::ULONG0 => Value::Ulong(0),
@@ -115,10 +113,8 @@ impl<'a> Reader<'a> {
             }
             format::TIMESTAMP => Value::Timestamp(i64::from_be_bytes(self.chunk()?)),
             format::UUID => Value::Uuid(self.chunk()?),
-            format::VBIN8 | format::VBIN32 => Value::Binary(self.sized(code)?),
-            format::STR8 | format::STR32 => {
-                Value::String(str::from_utf8(self.sized(code)?).map_err(|_| DecodeError::Utf8)?)
-            }
+            format::VBIN8 | format::VBIN32 => Value::Binary(self.binary(code)?),
+            format::STR8 | format::STR32 => Value::String(self.string(code)?),
             format::SYM8 | format::SYM32 => Value::Symbol(ascii(self.sized(code)?)?),
             format::LIST0 => Value::List(List::default()),
             format::LIST8 | format::LIST32 => {
@@ -134,7 +130,75 @@ impl<'a> Reader<'a> {
         })
     }
 
+    #[inline]
+    pub(super) fn boolean(&mut self, code: u8) -> Result<bool, DecodeError> {
+        match code {
+            format::TRUE => Ok(true),
+            format::FALSE => Ok(false),
+            format::BOOLEAN => match self.octet()? {
+                0 => Ok(false),
+                1 => Ok(true),
+                _ => Err(DecodeError::Boolean),
+            },
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    #[inline]
+    pub(super) fn ubyte(&mut self, code: u8) -> Result<u8, DecodeError> {
+        if code == format::UBYTE { self.octet() } else { Err(DecodeError::Type) }
+    }
+
+    #[inline]
+    pub(super) fn uint(&mut self, code: u8) -> Result<u32, DecodeError> {
+        match code {
+            format::UINT => Ok(u32::from_be_bytes(self.chunk()?)),
+            format::SMALLUINT => Ok(self.octet()?.into()),
+            format::UINT0 => Ok(0),
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    #[inline]
+    pub(super) fn binary(&mut self, code: u8) -> Result<&'a [u8], DecodeError> {
+        match code {
+            format::VBIN8 | format::VBIN32 => self.sized(code),
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    #[inline]
+    pub(super) fn string(&mut self, code: u8) -> Result<&'a str, DecodeError> {
+        match code {
+            format::STR8 | format::STR32 => str::from_utf8(self.sized(code)?).map_err(|_| DecodeError::Utf8),
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    /// Reads a list without checking what is inside it.
+    #[inline]
+    pub(super) fn list(&mut self) -> Result<List<'a>, DecodeError> {
+        match self.octet()? {
+            format::LIST0 => Ok(List::default()),
+            code @ (format::LIST8 | format::LIST32) => {
+                let (count, body) = self.counted(code)?;
+                Ok(List { count, body })
+            }
+            _ => Err(DecodeError::Type),
+        }
+    }
+
+    /// Reads the descriptor and the list of a composite, whose first format code was `code`.
+    #[inline]
+    pub(super) fn described_list(&mut self, code: u8) -> Result<(u64, List<'a>), DecodeError> {
+        if code != format::DESCRIBED {
+            return Err(DecodeError::Type);
+        }
+        Ok((self.descriptor_body()?, self.list()?))
+    }
+
     /// Steps over what follows the format code `code` and returns those bytes.
+    #[inline]
     pub(super) fn skip_body(&mut self, code: u8) -> Result<&'a [u8], DecodeError> {
         let start = self.rest;
         self.skip_body_within(code, DEPTH_MAX)?;
@@ -210,6 +274,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The count and the bytes of a list or map; each value takes a byte at least.
+    #[inline]
     fn counted(&mut self, code: u8) -> Result<(u32, &'a [u8]), DecodeError> {
         let mut inner = Self::new(self.sized(code)?);
         let count = if code & 0x10 == 0 { inner.octet()?.into() } else { inner.size32()? as u32 };
@@ -217,6 +282,16 @@ impl<'a> Reader<'a> {
             return Err(DecodeError::Count);
         }
         Ok((count, inner.rest))
+    }
+
+    /// Steps over `prefix` if it comes next.
+    #[inline]
+    pub(super) fn skip_prefix(&mut self, prefix: &[u8]) -> bool {
+        let Some(rest) = self.rest.strip_prefix(prefix) else {
+            return false;
+        };
+        self.rest = rest;
+        true
     }
 
     #[inline]
@@ -250,5 +325,121 @@ fn ascii(bytes: &[u8]) -> Result<&str, DecodeError> {
     match str::from_utf8(bytes) {
         Ok(text) if text.is_ascii() => Ok(text),
         _ => Err(DecodeError::Ascii),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn refused(bytes: &[u8]) -> DecodeError {
+        Reader::new(bytes).read().unwrap_err()
+    }
+
+    /// A list in a list in a list …, each wide, as deep as asked.
+    fn nested(depth: usize) -> Vec<u8> {
+        let mut bytes = vec![format::LIST0];
+        for _ in 1..depth {
+            let size = (bytes.len() + 4) as u32;
+            let open = [&[format::LIST32][..], &size.to_be_bytes(), &1_u32.to_be_bytes()].concat();
+            bytes.splice(..0, open);
+        }
+        bytes
+    }
+
+    #[test]
+    fn nesting_ends_at_the_limit() {
+        let deepest = DEPTH_MAX as usize;
+        assert!(Reader::new(&nested(deepest)).read().is_ok());
+        assert_eq!(refused(&nested(deepest + 1)), DecodeError::Depth);
+    }
+
+    #[test]
+    fn bombs_are_refused_before_they_cost_anything() {
+        let described = vec![format::DESCRIBED; 1 << 20];
+        let lists = nested(2_000);
+        let bombs: &[(&[u8], DecodeError)] = &[
+            (&described, DecodeError::Depth),
+            (&lists, DecodeError::Depth),
+            (b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40", DecodeError::Count),
+            (b"\xf0\0\0\0\x05\xff\xff\xff\xff\x45", DecodeError::Count),
+            (b"\xf0\0\0\0\x06\xff\xff\xff\xff\x50\x00", DecodeError::Count),
+            (b"\xf0\0\0\0\x08\0\0\x01\x00\x00\x53\x01\x40", DecodeError::Count),
+            (b"\xd0\0\0\0\x05\xff\xff\xff\xff\x40", DecodeError::Count),
+            (b"\xd1\0\0\0\x05\xff\xff\xff\xfe\x40", DecodeError::Count),
+            (b"\xd0\xff\xff\xff\xff\0\0\0\x01\x40", DecodeError::Truncated),
+        ];
+        for (bomb, error) in bombs {
+            let start = Instant::now();
+            assert_eq!(refused(bomb), *error);
+            assert!(start.elapsed() < Duration::from_millis(250));
+        }
+    }
+
+    #[test]
+    fn a_shared_descriptor_is_checked_once() {
+        let mut descriptor = vec![format::LIST32];
+        descriptor.extend_from_slice(&100_004_u32.to_be_bytes());
+        descriptor.extend_from_slice(&100_000_u32.to_be_bytes());
+        descriptor.resize(9 + 100_000, format::NULL);
+        let mut bytes = vec![format::ARRAY32];
+        bytes.extend_from_slice(&(descriptor.len() as u32 + 100_006).to_be_bytes());
+        bytes.extend_from_slice(&100_000_u32.to_be_bytes());
+        bytes.push(format::DESCRIBED);
+        bytes.extend_from_slice(&descriptor);
+        bytes.push(format::UBYTE);
+        bytes.resize(bytes.len() + 100_000, 7);
+        let start = Instant::now();
+        let array = Reader::new(&bytes).read().unwrap();
+        assert_eq!(array, array);
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_few_elements_without_bytes_are_fine() {
+        let Ok(Value::Array(array)) = Reader::new(b"\xe0\x02\x03\x41").read() else {
+            panic!("no array");
+        };
+        assert!(array.iter().eq([Value::Bool(true); 3]));
+    }
+
+    #[test]
+    fn values_that_lie_are_refused() {
+        assert_eq!(refused(b"\xa1\x02\xc3\x28"), DecodeError::Utf8);
+        assert_eq!(refused(b"\xa3\x02\xc3\xa9"), DecodeError::Ascii);
+        assert_eq!(refused(b"\x73\x00\x00\xd8\x00"), DecodeError::Char);
+        assert_eq!(refused(b"\x56\x02"), DecodeError::Boolean);
+        assert_eq!(refused(b"\x3f"), DecodeError::FormatCode(0x3f));
+        assert_eq!(refused(b"\x4f"), DecodeError::FormatCode(0x4f));
+        assert_eq!(refused(b"\xc1\x04\x03\x41\x41\x41"), DecodeError::Count);
+        assert_eq!(refused(b"\xc0\x03\x01\x41\x41"), DecodeError::Count);
+        assert_eq!(refused(b"\xc0\x03\x02\x41\x52"), DecodeError::Truncated);
+        assert_eq!(refused(b"\xc0\x00"), DecodeError::Truncated);
+        assert_eq!(refused(b"\xe0\x04\x01\x50\x01\x02"), DecodeError::Count);
+        assert_eq!(refused(b"\xe0\x05\x01\x00\x53\x01\x00"), DecodeError::FormatCode(0));
+        assert_eq!(refused(b"\xc0\x05\x01\xa1\x02\xc3\x28"), DecodeError::Utf8);
+    }
+
+    #[test]
+    fn descriptors_come_in_four_encodings() {
+        let forms: [&[u8]; 4] = [
+            b"\x00\x53\x24\x45",
+            b"\x00\x80\0\0\0\0\0\0\0\x24\x45",
+            b"\x00\xa3\x12amqp:accepted:list\x45",
+            b"\x00\xb3\0\0\0\x12amqp:accepted:list\x45",
+        ];
+        for form in forms {
+            let mut reader = Reader::new(form);
+            assert_eq!(reader.peek_descriptor(), Ok(0x24));
+            assert_eq!((reader.descriptor(), reader.rest()), (Ok(0x24), &b"\x45"[..]));
+            let mut reader = Reader::new(form);
+            assert_eq!((reader.skip(), reader.is_empty()), (Ok(()), true));
+        }
+        let descriptor = |bytes| Reader::new(bytes).descriptor();
+        assert_eq!(descriptor(b"\x45"), Err(DecodeError::FormatCode(0x45)));
+        assert_eq!(descriptor(b"\x00\xa3\x01x\x45"), Err(DecodeError::Descriptor));
+        assert_eq!(descriptor(b"\x00\xa1\x01x\x45"), Err(DecodeError::Descriptor));
+        assert_eq!(descriptor(b"\x00\xb3\xff\xff\xff\xff"), Err(DecodeError::Descriptor));
     }
 }

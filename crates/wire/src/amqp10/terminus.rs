@@ -4,7 +4,7 @@
 //! Described values come in and closed enums go out, or the reverse. It must never resolve an address.
 //! Rules: AMQP 1.0 part 3, sections 3.5.3 to 3.5.13, and part 4, section 4.5.1.
 
-use super::composite::{Composite, Field};
+use super::composite::{Composite, Field, described_list};
 use super::error::DecodeError;
 use super::generated::{
     Coordinator, DeleteOnClose, DeleteOnNoLinks, DeleteOnNoLinksOrMessages, DeleteOnNoMessages, Target, descriptor,
@@ -20,9 +20,10 @@ pub enum AttachTarget<'a> {
 
 impl<'a> Field<'a> for AttachTarget<'a> {
     fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
-        match value.as_described().and_then(|described| described.code()) {
-            Some(descriptor::COORDINATOR) => Coordinator::from_value(value).map(Self::Coordinator),
-            _ => Target::from_value(value).map(Self::Target),
+        match described_list(value)? {
+            (descriptor::TARGET, list) => Target::from_list(list).map(Self::Target),
+            (descriptor::COORDINATOR, list) => Coordinator::from_list(list).map(Self::Coordinator),
+            _ => Err(DecodeError::Type),
         }
     }
 
@@ -45,11 +46,11 @@ pub enum LifetimePolicy {
 
 impl<'a> Field<'a> for LifetimePolicy {
     fn from_value(value: Value<'a>) -> Result<Self, DecodeError> {
-        match value.as_described().and_then(|described| described.code()) {
-            Some(descriptor::DELETE_ON_CLOSE) => Ok(Self::DeleteOnClose),
-            Some(descriptor::DELETE_ON_NO_LINKS) => Ok(Self::DeleteOnNoLinks),
-            Some(descriptor::DELETE_ON_NO_MESSAGES) => Ok(Self::DeleteOnNoMessages),
-            Some(descriptor::DELETE_ON_NO_LINKS_OR_MESSAGES) => Ok(Self::DeleteOnNoLinksOrMessages),
+        match described_list(value)?.0 {
+            descriptor::DELETE_ON_CLOSE => Ok(Self::DeleteOnClose),
+            descriptor::DELETE_ON_NO_LINKS => Ok(Self::DeleteOnNoLinks),
+            descriptor::DELETE_ON_NO_MESSAGES => Ok(Self::DeleteOnNoMessages),
+            descriptor::DELETE_ON_NO_LINKS_OR_MESSAGES => Ok(Self::DeleteOnNoLinksOrMessages),
             _ => Err(DecodeError::Type),
         }
     }

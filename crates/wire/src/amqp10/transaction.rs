@@ -3,7 +3,7 @@
 //! Owns the two requests that arrive as the amqp-value body of a message on a control link. The section comes in and a
 //! request goes out. It must never know which transactions exist. Rules: AMQP 1.0 part 4, sections 4.2 and 4.5.
 
-use super::composite::{Composite, Field};
+use super::composite::{Composite, described_list};
 use super::error::DecodeError;
 use super::generated::{Declare, Discharge, descriptor};
 use super::reader::Reader;
@@ -26,9 +26,9 @@ impl<'a> TransactionRequest<'a> {
         if !reader.is_empty() {
             return Err(DecodeError::Trailing);
         }
-        match value.as_described().and_then(|described| described.code()) {
-            Some(descriptor::DECLARE) => Declare::from_value(value).map(Self::Declare),
-            Some(descriptor::DISCHARGE) => Discharge::from_value(value).map(Self::Discharge),
+        match described_list(value)? {
+            (descriptor::DECLARE, list) => Declare::from_list(list).map(Self::Declare),
+            (descriptor::DISCHARGE, list) => Discharge::from_list(list).map(Self::Discharge),
             _ => Err(DecodeError::Descriptor),
         }
     }
@@ -72,7 +72,7 @@ mod tests {
         let discharge = TransactionRequest::Discharge(Discharge { txn_id: b"\x01", fail: true });
         let bytes = b"\x00\x53\x77\x00\x53\x32\xc0\x05\x02\xa0\x01\x01\x41";
         assert_eq!(TransactionRequest::decode(bytes), Ok(discharge));
-        assert_eq!(TransactionRequest::decode(b"\x00\x53\x77\x40"), Err(DecodeError::Descriptor));
+        assert_eq!(TransactionRequest::decode(b"\x00\x53\x77\x40"), Err(DecodeError::Type));
         assert_eq!(TransactionRequest::decode(b"\x00\x53\x75\xa0\x00"), Err(DecodeError::Descriptor));
     }
 }

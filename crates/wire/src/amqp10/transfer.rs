@@ -6,7 +6,7 @@
 
 use super::frame::{FrameKind, begin_frame};
 use super::generated::{Transfer, descriptor, format};
-use super::writer::{put_binary, put_bool, put_uint};
+use super::writer::{Compound, put_descriptor, put_uint};
 
 /// The largest delivery tag (part 2, section 2.8.7).
 pub const DELIVERY_TAG_BYTES_MAX: usize = 32;
@@ -129,16 +129,15 @@ impl<'a> FastFields<'a> {
 #[must_use = "the frame must be closed with end_frame"]
 pub fn encode_transfer(out: &mut Vec<u8>, channel: u16, head: &TransferHead<'_>) -> usize {
     let mark = begin_frame(out, FrameKind::Amqp, channel);
-    let list = begin_list(out, 5 + u8::from(head.more));
-    put_uint(out, head.handle);
-    put_uint(out, head.delivery_id);
-    put_binary(out, &head.tag[..head.tag.len().min(DELIVERY_TAG_BYTES_MAX)]);
-    put_uint(out, head.message_format);
-    put_bool(out, head.settled);
-    if head.more {
-        out.push(format::TRUE);
-    }
-    end_list(out, list);
+    put_descriptor(out, descriptor::TRANSFER);
+    let mut list = Compound::list(out);
+    list.field(&head.handle);
+    list.field(&head.delivery_id);
+    list.field(&head.tag);
+    list.field(&head.message_format);
+    list.field(&head.settled);
+    list.unless(&head.more, &false);
+    list.finish();
     mark
 }
 
@@ -164,4 +163,99 @@ fn begin_list(out: &mut Vec<u8>, count: u8) -> usize {
 
 fn end_list(out: &mut [u8], size_at: usize) {
     out[size_at] = (out.len() - size_at - 1) as u8;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp10::frame::{end_frame, split};
+    use crate::amqp10::samples::{CLIENT_FRAMES, bytes, damage};
+    use crate::amqp10::{Composite, Performative};
+
+    /// What the general decoder makes of it.
+    fn decode_slowly(body: &[u8]) -> Option<(Transfer<'_>, &[u8])> {
+        match Performative::decode(body) {
+            Ok((Performative::Transfer(transfer), payload)) => Some((transfer, payload)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_first_transfer_has_the_specified_bytes() {
+        let head =
+            TransferHead { handle: 0, delivery_id: 300, tag: b"t", message_format: 0, settled: false, more: true };
+        let mut out = Vec::new();
+        let mark = encode_transfer(&mut out, 1, &head);
+        out.extend_from_slice(b"payload");
+        end_frame(&mut out, mark);
+        let frame = split(&out, 512).unwrap().unwrap();
+        assert_eq!(frame.channel, 1);
+        assert_eq!(frame.body, b"\x00\x53\x14\xc0\x0d\x06\x43\x70\x00\x00\x01\x2c\xa0\x01t\x43\x42\x41payload");
+        let (transfer, payload) = decode_fast(frame.body).unwrap();
+        let expected = Transfer {
+            delivery_id: Some(300),
+            delivery_tag: Some(b"t"),
+            message_format: Some(0),
+            settled: Some(false),
+            more: true,
+            ..Transfer::default()
+        };
+        assert_eq!((transfer, payload), (expected, &b"payload"[..]));
+    }
+
+    #[test]
+    fn later_transfers_say_only_what_is_new() {
+        for (more, expected) in [
+            (true, &b"\x00\x53\x14\xc0\x08\x06\x52\x05\x40\x40\x40\x40\x41"[..]),
+            (false, b"\x00\x53\x14\xc0\x03\x01\x52\x05"),
+        ] {
+            let mut out = Vec::new();
+            let mark = encode_continuation(&mut out, 0, 5, more);
+            end_frame(&mut out, mark);
+            assert_eq!(out[8..], *expected);
+            let (transfer, payload) = decode_fast(expected).unwrap();
+            assert_eq!(transfer, Transfer { handle: 5, more, ..Transfer::default() });
+            assert!(payload.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_tag_of_any_size_is_written() {
+        let tag = [7; 300];
+        let head = TransferHead { handle: 1, delivery_id: 2, tag: &tag, message_format: 3, settled: true, more: false };
+        let mut out = Vec::new();
+        let mark = encode_transfer(&mut out, 0, &head);
+        end_frame(&mut out, mark);
+        let (transfer, _) = decode_slowly(&out[8..]).unwrap();
+        assert_eq!(transfer.delivery_tag, Some(&tag[..]));
+    }
+
+    #[test]
+    fn the_fast_way_agrees_with_the_general_one() {
+        let wide = b"\x00\x53\x14\xd0\0\0\0\x10\0\0\0\x0b\x43\x43\xa0\x00\x40\x42\x41\x40\x40\x42\x42\x41rest";
+        let short = b"\x00\x53\x14\xc0\x0a\x04\x43\x43\xa0\x04tag1\x43";
+        let real = bytes(CLIENT_FRAMES[7]);
+        for sample in [&wide[..], short, &real[8..]] {
+            assert!(decode_fast(sample).is_some());
+            assert_eq!(decode_fast(sample), decode_slowly(sample));
+            damage(&sample[..sample.len().min(32)], |copy| {
+                if let Some(read) = decode_fast(copy) {
+                    assert_eq!(Some(read), decode_slowly(copy));
+                }
+            });
+            for cut in 0..sample.len() {
+                assert_eq!(decode_fast(&sample[..cut]).is_some(), decode_slowly(&sample[..cut]).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn unusual_transfers_are_left_to_the_general_decoder() {
+        let mut body = Vec::new();
+        let state = Some(crate::amqp10::DeliveryState::ACCEPTED);
+        let transfer = Transfer { state, ..Transfer::default() };
+        transfer.encode(&mut body);
+        assert_eq!(decode_fast(&body), None);
+        assert_eq!(decode_slowly(&body), Some((transfer, &[][..])));
+    }
 }

@@ -270,10 +270,23 @@ impl<'a> Array<'a> {
         Ok(Value::Described(Described { descriptor: self.descriptor, code: self.code, data }))
     }
 
+    /// Every element has the same descriptor, so that checking or comparing it once is enough, and once for each
+    /// would let a long descriptor cost its length times the count.
+    fn descriptor(&self) -> Value<'a> {
+        Reader::new(self.descriptor).read_shallow().unwrap_or(Value::Null)
+    }
+
+    fn undescribed(&self) -> Self {
+        Self { descriptor: &[], ..*self }
+    }
+
     fn check(&self, depth: u32) -> Result<(), DecodeError> {
+        self.descriptor().check(depth)?;
         let mut reader = Reader::new(self.items);
-        for _ in 0..self.count {
-            self.element(&mut reader)?.check(depth)?;
+        // Elements without bytes are all alike.
+        let distinct = if self.items.is_empty() { self.count.min(1) } else { self.count };
+        for _ in 0..distinct {
+            reader.read_body(self.code)?.check(depth)?;
         }
         if reader.is_empty() { Ok(()) } else { Err(DecodeError::Count) }
     }
@@ -281,13 +294,16 @@ impl<'a> Array<'a> {
 
 impl PartialEq for Array<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.descriptor() == other.descriptor() && self.undescribed().iter().eq(other.undescribed().iter())
     }
 }
 
 impl std::fmt::Debug for Array<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        if !self.descriptor.is_empty() {
+            write!(f, "{:?} ", self.descriptor())?;
+        }
+        f.debug_list().entries(self.undescribed().iter()).finish()
     }
 }
 
@@ -336,5 +352,148 @@ impl PartialEq for Described<'_> {
 impl std::fmt::Debug for Described<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Described").field(&self.descriptor()).field(&self.value()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp10::writer::put_value;
+
+    /// Reads `bytes` as one value and expects it to be written back as `compact`.
+    fn value_of<'a>(bytes: &'a [u8], compact: &[u8]) -> Value<'a> {
+        let mut reader = Reader::new(bytes);
+        let value = reader.read().unwrap();
+        assert!(reader.is_empty());
+        let mut written = Vec::new();
+        put_value(&mut written, &value);
+        assert_eq!(written, compact, "{value:?}");
+        for cut in 0..bytes.len() {
+            assert_eq!(Reader::new(&bytes[..cut]).read(), Err(DecodeError::Truncated));
+        }
+        value
+    }
+
+    #[test]
+    fn every_fixed_type_has_its_specified_bytes() {
+        let uuid = *b"0123456789abcdef";
+        let samples: &[(&[u8], Value<'_>)] = &[
+            (b"\x40", Value::Null),
+            (b"\x41", Value::Bool(true)),
+            (b"\x42", Value::Bool(false)),
+            (b"\x50\xc8", Value::Ubyte(200)),
+            (b"\x60\x12\x34", Value::Ushort(0x1234)),
+            (b"\x43", Value::Uint(0)),
+            (b"\x52\xff", Value::Uint(255)),
+            (b"\x70\x00\x00\x01\x2c", Value::Uint(300)),
+            (b"\x44", Value::Ulong(0)),
+            (b"\x53\x05", Value::Ulong(5)),
+            (b"\x80\x00\x00\x00\x00\x00\x00\x01\x2c", Value::Ulong(300)),
+            (b"\x51\xfe", Value::Byte(-2)),
+            (b"\x61\xff\xfe", Value::Short(-2)),
+            (b"\x54\x80", Value::Int(-128)),
+            (b"\x71\xff\xff\xfe\xd4", Value::Int(-300)),
+            (b"\x55\x7f", Value::Long(127)),
+            (b"\x81\xff\xff\xff\xff\xff\xff\xfe\xd4", Value::Long(-300)),
+            (b"\x72\x3f\xc0\x00\x00", Value::Float(1.5)),
+            (b"\x82\xc0\x02\x00\x00\x00\x00\x00\x00", Value::Double(-2.25)),
+            (b"\x74\x00\x00\x00\x07", Value::Decimal32(7)),
+            (b"\x84\x00\x00\x00\x00\x00\x00\x00\x07", Value::Decimal64(7)),
+            (b"\x940123456789abcdef", Value::Decimal128(uuid)),
+            (b"\x73\x00\x00\x20\xac", Value::Char('€')),
+            (b"\x83\x00\x00\x01\x8b\xcf\xe5\x68\x00", Value::Timestamp(1_700_000_000_000)),
+            (b"\x980123456789abcdef", Value::Uuid(uuid)),
+            (b"\xa0\x02ab", Value::Binary(b"ab")),
+            (b"\xa1\x03h\xc3\xa9", Value::String("hé")),
+            (b"\xa3\x03sym", Value::Symbol("sym")),
+            (b"\x45", Value::List(List::default())),
+        ];
+        for (bytes, value) in samples {
+            assert_eq!(value_of(bytes, bytes), *value);
+        }
+    }
+
+    #[test]
+    fn wide_encodings_are_read_and_written_back_short() {
+        assert_eq!(value_of(b"\x56\x01", b"\x41"), Value::Bool(true));
+        assert_eq!(value_of(b"\x70\0\0\0\x05", b"\x52\x05"), Value::Uint(5));
+        assert_eq!(value_of(b"\x80\0\0\0\0\0\0\0\0", b"\x44"), Value::Ulong(0));
+        assert_eq!(value_of(b"\x71\xff\xff\xff\xff", b"\x54\xff"), Value::Int(-1));
+        assert_eq!(value_of(b"\x81\0\0\0\0\0\0\0\x01", b"\x55\x01"), Value::Long(1));
+        assert_eq!(value_of(b"\xb0\0\0\0\x01a", b"\xa0\x01a"), Value::Binary(b"a"));
+        assert_eq!(value_of(b"\xb1\0\0\0\x01a", b"\xa1\x01a"), Value::String("a"));
+        assert_eq!(value_of(b"\xb3\0\0\0\x01a", b"\xa3\x01a"), Value::Symbol("a"));
+        value_of(b"\xd0\0\0\0\x05\0\0\0\x01\x41", b"\xc0\x02\x01\x41");
+        value_of(b"\xd1\0\0\0\x04\0\0\0\0", b"\xc1\x01\x00");
+        value_of(b"\xf0\0\0\0\x07\0\0\0\x02\x50\x01\x02", b"\xe0\x04\x02\x50\x01\x02");
+    }
+
+    #[test]
+    fn a_long_text_and_a_long_list_are_written_wide() {
+        let text = "x".repeat(256);
+        let mut bytes = Vec::new();
+        put_value(&mut bytes, &Value::String(&text));
+        assert_eq!(bytes[..5], *b"\xb1\x00\x00\x01\x00");
+        assert_eq!(value_of(&bytes, &bytes).as_str(), Some(text.as_str()));
+        let body = [0x41; 255];
+        bytes.clear();
+        put_value(&mut bytes, &Value::List(List { count: 255, body: &body }));
+        assert_eq!(bytes[..9], *b"\xd0\x00\x00\x01\x03\x00\x00\x00\xff");
+        assert_eq!(value_of(&bytes, &bytes).as_list().unwrap().len(), 255);
+    }
+
+    #[test]
+    fn lists_and_maps_are_walked_in_order() {
+        let bytes = b"\xc0\x0b\x04\x55\x01\xa1\x01a\x40\xc0\x02\x01\x41";
+        let list = value_of(bytes, bytes).as_list().unwrap();
+        let values: Vec<_> = list.iter().collect();
+        assert_eq!(values[..3], [Value::Long(1), Value::String("a"), Value::Null]);
+        assert_eq!(values[3].as_list().unwrap().iter().next(), Some(Value::Bool(true)));
+        let bytes = b"\xc1\x0a\x04\xa3\x01k\x53\x01\xa1\x01s\x40";
+        let map = value_of(bytes, bytes).as_map().unwrap();
+        assert_eq!(map.len(), 2);
+        assert_eq!((map.get("k"), map.get("s")), (Some(Value::Ulong(1)), Some(Value::Null)));
+        assert_eq!(map.get("x"), None);
+    }
+
+    #[test]
+    fn arrays_share_one_constructor() {
+        let bytes = b"\xf0\0\0\0\x11\0\0\0\x03\x71\0\0\0\x01\0\0\0\x02\xff\xff\xff\xfd";
+        let array = Reader::new(bytes).read().unwrap();
+        let Value::Array(array) = array else { panic!("{array:?}") };
+        assert!(array.iter().eq([Value::Int(1), Value::Int(2), Value::Int(-3)]));
+        let bytes = b"\xe0\x0b\x02\x00\xa3\x01d\xa1\x01a\x02bc";
+        let Value::Array(array) = value_of(bytes, bytes) else { panic!("no array") };
+        let texts = array.iter().map(|item| item.as_described().unwrap());
+        let texts: Vec<_> = texts.map(|item| (item.descriptor(), item.value())).collect();
+        let d = Value::Symbol("d");
+        assert_eq!(texts, [(d, Value::String("a")), (d, Value::String("bc"))]);
+    }
+
+    #[test]
+    fn descriptors_are_known_by_code_and_by_symbol() {
+        let by_symbol = b"\x00\xa3\x21apache.org:selector-filter:string\xa1\x05a > 1";
+        let described = value_of(by_symbol, by_symbol).as_described().unwrap();
+        assert_eq!(described.code(), Some(crate::amqp10::filter::SELECTOR));
+        assert_eq!(described.value(), Value::String("a > 1"));
+        let by_code = b"\x00\x80\x00\x00\x46\x8c\x00\x00\x00\x04\xa1\x00";
+        assert_eq!(value_of(by_code, by_code).as_described().unwrap().code(), described.code());
+    }
+
+    #[test]
+    fn equality_looks_at_values_and_not_at_their_encoding() {
+        let short = Reader::new(b"\xc0\x03\x01\x52\x05").read().unwrap();
+        let wide = Reader::new(b"\xd0\0\0\0\x09\0\0\0\x01\x70\0\0\0\x05").read().unwrap();
+        assert_eq!(short, wide);
+        let other = Reader::new(b"\xc0\x03\x01\x52\x06").read().unwrap();
+        assert_ne!(short, other);
+    }
+
+    #[test]
+    fn numbers_are_asked_for_by_meaning() {
+        assert_eq!((Value::Byte(-1).as_u64(), Value::Byte(-1).as_i64()), (None, Some(-1)));
+        assert_eq!((Value::Long(7).as_u64(), Value::Ubyte(7).as_i64()), (Some(7), Some(7)));
+        assert_eq!((Value::Ulong(u64::MAX).as_u64(), Value::Ulong(u64::MAX).as_i64()), (Some(u64::MAX), None));
+        assert_eq!((Value::Null.as_u64(), Value::Bool(true).as_bool()), (None, Some(true)));
     }
 }

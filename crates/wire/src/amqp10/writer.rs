@@ -292,3 +292,69 @@ impl MapBuf {
         Map { count: self.count, body: &self.body }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp10::Reader;
+
+    #[test]
+    fn nulls_at_the_end_of_a_list_are_left_out() {
+        let mut out = Vec::new();
+        let mut list = Compound::list(&mut out);
+        list.optional::<u32>(None);
+        list.field(&5_u32);
+        list.unless(&false, &false);
+        list.optional::<&str>(None);
+        list.finish();
+        assert_eq!(out, b"\xc0\x04\x02\x40\x52\x05");
+        out.clear();
+        let mut list = Compound::list(&mut out);
+        list.optional::<u32>(None);
+        list.finish();
+        assert_eq!(out, b"\x45");
+    }
+
+    #[test]
+    fn compounds_nest_and_widen_only_when_they_must() {
+        for (text_bytes, code) in [(249, format::LIST8), (250, format::LIST32)] {
+            let text = "x".repeat(text_bytes);
+            let mut out = b"before".to_vec();
+            let mut list = Compound::list(&mut out);
+            list.value(&Value::String(&text));
+            list.item(|out| {
+                let map = Compound::map(out);
+                map.finish();
+            });
+            list.finish();
+            assert_eq!(out[6], code);
+            let mut reader = Reader::new(&out[6..]);
+            let list = reader.read().unwrap().as_list().unwrap();
+            assert!(reader.is_empty());
+            assert!(list.iter().eq([Value::String(&text), Value::Map(Map::default())]));
+        }
+    }
+
+    #[test]
+    fn many_small_values_widen_the_count() {
+        let mut out = Vec::new();
+        let mut list = Compound::list(&mut out);
+        for _ in 0..300 {
+            list.value(&Value::Bool(true));
+        }
+        list.finish();
+        assert_eq!(out[..9], *b"\xd0\x00\x00\x01\x30\x00\x00\x01\x2c");
+        assert_eq!(Reader::new(&out).read().unwrap().as_list().unwrap().len(), 300);
+    }
+
+    #[test]
+    fn a_map_is_built_pair_by_pair() {
+        let mut map = MapBuf::new();
+        assert!(map.is_empty());
+        map.put(Value::Symbol("a"), Value::Null).put_with(Value::Symbol("b"), |out| put_str(out, "c"));
+        let mut out = Vec::new();
+        put_value(&mut out, &Value::Map(map.as_map()));
+        assert_eq!(out, b"\xc1\x0b\x04\xa3\x01a\x40\xa3\x01b\xa1\x01c");
+        assert_eq!(Reader::new(&out).read(), Ok(Value::Map(map.as_map())));
+    }
+}
