@@ -1,0 +1,118 @@
+"""Users and virtual hosts: the registry behind every entry.
+
+Owns the memory of users, virtual hosts and permissions, and keeps it equal to the store: written there first, then
+here.
+Management calls come in; records go out. Wrong names and patterns are ConfigErrors, unknown ones Refused(404).
+It must not know connections or principals; what a change means for those is `policy`'s to say.
+Rule: a user without any permission in a virtual host may not enter it, and one without a password enters only by
+EXTERNAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from weft.model.errors import ConfigError, Refused
+from weft.policy.passwords import parse_hash
+from weft.policy.permissions import Permissions, check_patterns
+from weft.store import Permission, Store, User
+
+NAME_BYTES_MAX = 255
+
+
+class Registry:
+    """Every user, virtual host and permission of the node."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.permissions = Permissions()
+        self.users = {user.name: user for user in store.users()}
+        self.vhosts = dict.fromkeys(store.vhosts())
+        for permission in store.permissions():
+            self.permissions.put(permission)
+
+    def put_user(self, name: str, password_hash: str | None, tags: Iterable[str]) -> User:
+        """Make a user, or replace one."""
+        _check_name("user", name)
+        if password_hash is not None:
+            parse_hash(password_hash)
+        return self._put(User(name, password_hash, tuple(tags)))
+
+    def change_user(
+        self, name: str, *, password_hash: str | None = None, tags: Iterable[str] | None = None
+    ) -> tuple[User, User]:
+        """Change what is given; (before, after)."""
+        before = self.user(name)
+        if password_hash is not None:
+            parse_hash(password_hash)
+        after = replace(
+            before,
+            password_hash=before.password_hash if password_hash is None else password_hash,
+            tags=before.tags if tags is None else tuple(tags),
+        )
+        return before, self._put(after)
+
+    def delete_user(self, name: str) -> None:
+        """Forget a user and all permissions of it."""
+        self.user(name)
+        with self._store.transaction():
+            self._store.delete_user(name)
+        del self.users[name]
+        for vhost in self.vhosts:
+            self.permissions.remove(name, vhost)
+
+    def user(self, name: str) -> User:
+        """The user of this name, or Refused."""
+        user = self.users.get(name)
+        if user is None:
+            raise Refused(f"NOT_FOUND - no user '{name}'", 404)
+        return user
+
+    def add_vhost(self, name: str) -> None:
+        """Make a virtual host, if it is not there."""
+        _check_name("virtual host", name)
+        with self._store.transaction():
+            self._store.put_vhost(name)
+        self.vhosts[name] = None
+
+    def delete_vhost(self, name: str) -> None:
+        """Forget a virtual host and all permissions in it."""
+        self._check_vhost(name)
+        with self._store.transaction():
+            self._store.delete_vhost(name)
+        del self.vhosts[name]
+        for user in self.users:
+            self.permissions.remove(user, name)
+
+    def set_permission(self, permission: Permission) -> None:
+        """Set what a user may do in a virtual host."""
+        self.user(permission.user)
+        self._check_vhost(permission.vhost)
+        check_patterns(permission)
+        with self._store.transaction():
+            self._store.put_permission(permission)
+        self.permissions.put(permission)
+
+    def clear_permission(self, user: str, vhost: str) -> None:
+        """Take away whatever a user may do in a virtual host."""
+        self.user(user)
+        self._check_vhost(vhost)
+        with self._store.transaction():
+            self._store.delete_permission(user, vhost)
+        self.permissions.remove(user, vhost)
+
+    def _put(self, user: User) -> User:
+        with self._store.transaction():
+            self._store.put_user(user)
+        self.users[user.name] = user
+        return user
+
+    def _check_vhost(self, name: str) -> None:
+        if name not in self.vhosts:
+            raise Refused(f"NOT_FOUND - no virtual host '{name}'", 404)
+
+
+def _check_name(what: str, name: str) -> None:
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX or "\0" in name:
+        raise ConfigError(f"the name of a {what} must have 1 to {NAME_BYTES_MAX} bytes and no NUL")
