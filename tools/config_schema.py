@@ -33,7 +33,7 @@ ENTITIES = (
 
 PAGE_HEADER = """# Configuration file
 
-`weft up --config FILE` reads TOML. Every key is listed here; an unknown one is an error and the nearest known key is named.
+`weft up --config FILE` reads TOML. Every key is listed here; an unknown one is an error that names the nearest one.
 `weft config --check FILE` reads a file without starting a node. Options on the command line win over the file.
 
 <!-- Generated from schema/management.json by tools/config_schema.py: edit the schema. -->

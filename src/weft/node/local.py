@@ -55,12 +55,12 @@ class Message:
 class Inbox:
     """What one local consumer was given and has not handed out yet."""
 
-    __slots__ = ("_messages", "_post", "_waiter", "credit", "handle", "open")
+    __slots__ = ("_arrived", "_messages", "_post", "credit", "handle", "open")
 
     def __init__(self, post: Post, handle: int, credit: int) -> None:
         self._post = post
         self._messages: deque[Message] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._arrived = asyncio.Event()
         self.handle = handle
         self.credit = credit
         self.open = True
@@ -68,7 +68,7 @@ class Inbox:
     def fill(self, deliveries: list[tuple[int, str, str, bool, dict[str, Any], bytes]]) -> None:
         for tag, exchange, routing_key, redelivered, properties, body in deliveries:
             self._messages.append(Message(body, properties, exchange, routing_key, redelivered, tag, self))
-        self._wake()
+        self._arrived.set()
 
     def settle(self, tag: int, outcome: str) -> None:
         self._post.settle(self.handle, tag, outcome)
@@ -77,19 +77,15 @@ class Inbox:
         while not self._messages:
             if not self.open:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            self._arrived.clear()
+            await self._arrived.wait()
         return self._messages.popleft()
 
     def close(self) -> None:
         """Nothing more comes; messages not handed out are the queue's again."""
         self.open = False
         self._messages.clear()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._arrived.set()
 
 
 class Receiver:

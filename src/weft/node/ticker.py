@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic_ns
 
 
 class Ticker:
@@ -36,10 +35,10 @@ class Ticker:
             if self._deadline_ns <= deadline_ns:
                 return
             self._timer.cancel()
-        # Rounded up to the loop's millisecond: a call just before the deadline would find nothing due and spin.
-        delay_ms = max(0, deadline_ns - monotonic_ns()) // 1_000_000 + 1
+        # The loop's clock is the same monotonic one, read in milliseconds. Rounded up: a call just before the deadline
+        # would find nothing due and spin.
         self._deadline_ns = deadline_ns
-        self._timer = self._loop.call_later(delay_ms / 1_000, self._fire)
+        self._timer = self._loop.call_at(-(-deadline_ns // 1_000_000) / 1_000, self._fire)
 
     def stop(self) -> None:
         """Never wake again."""

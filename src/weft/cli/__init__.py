@@ -1,0 +1,65 @@
+"""The command `weft`: options in, one clear line or a running node out.
+
+Owns the table of commands and how mistakes are told. Each command is a module with `add_options` and `run`; it is
+imported only when it is called, since a node must be ready in well under a second.
+It must never hold what an embedded node needs as well: that is in `weft.server`.
+Rule: whatever is wrong with options, files or the machine is one line on standard error, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from weft import __version__
+from weft.model.errors import ConfigError, Unavailable
+
+COMMANDS = {
+    "up": "run a node in the foreground",
+    "config": "show what a configuration file may hold, or check one",
+    "hash-password": "turn a password into the line a configuration file holds",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line in place of argparse's usage block."""
+        self.exit(2, f"{self.prog}: {message} (try {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = words[0] if words else "help"
+    if command in ("help", "--help", "-h"):
+        return _help(words[1:])
+    if command in ("--version", "-V"):
+        print(f"weft {__version__}")
+        return 0
+    if command not in COMMANDS:
+        from weft.config.schema import nearest
+
+        print(f"weft: no command {command!r}, {nearest(command, COMMANDS)}", file=sys.stderr)
+        return 2
+    module = import_module(f"weft.cli.{command.replace('-', '_')}")
+    parser = _Parser(prog=f"weft {command}", description=f"{COMMANDS[command]}.", allow_abbrev=False)
+    module.add_options(parser)
+    try:
+        code: int = module.run(parser.parse_args(words[1:]))
+    except (ConfigError, Unavailable) as error:
+        print(f"weft {command}: {error}", file=sys.stderr)
+        return 2
+    return code
+
+
+def _help(words: list[str]) -> int:
+    if words and words[0] in COMMANDS:
+        return main([words[0], "--help"])
+    print(f"weft {__version__}: a messaging node for AMQP 0-9-1 and AMQP 1.0\n")
+    for name, meaning in COMMANDS.items():
+        print(f"  weft {name:<15}{meaning}")
+    print("\n`weft COMMAND --help` tells the options of a command.")
+    return 0

@@ -1,0 +1,128 @@
+"""`weft up`: a node in the foreground until a signal ends it.
+
+Owns the life of the process: options over configuration file, the lines it prints, the signals it obeys. The node
+itself is `weft.server`.
+It must never print a traceback for what an operator can cause.
+Rule: SIGTERM and SIGINT drain and end with 0, SIGHUP reads users and permissions again, SIGUSR1 writes the node's
+state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from weft import __version__
+from weft.config import Configuration, Listen, load, node_name_default, validate_node_name
+from weft.config.load import PORT
+from weft.model.errors import ConfigError
+from weft.net import Endpoint, parse_endpoint
+from weft.server import Node
+
+LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)
+"""This machine only: a node that opens itself to a network does so because someone wrote it down."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("--name", metavar="NAME", help="name of the node (default: the host's name)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help=f"where to listen; may be repeated; port 0 takes a free one (default: {LISTEN_DEFAULT})",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of this node alone (default: by its name)")
+    parser.add_argument("--config", metavar="FILE", help="configuration in TOML (see weft config)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the node until it is told to end."""
+    configuration = configure(options)
+    _allow_many_sockets()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(configuration, Path(options.config) if options.config else None))
+
+
+def configure(options: argparse.Namespace) -> Configuration:
+    """The file's configuration with the command line's over it, and defaults below."""
+    configuration = load(Path(options.config)) if options.config else Configuration()
+    name = validate_node_name(options.name) if options.name else configuration.name or node_name_default()
+    listen = configuration.listen
+    if options.listen:
+        listen = tuple(Listen(parse_endpoint(text, PORT)) for text in options.listen)
+    data_dir = Path(options.data_dir) if options.data_dir else configuration.data_dir or _data_home() / name
+    return replace(configuration, name=name, listen=listen or (Listen(LISTEN_DEFAULT),), data_dir=data_dir.absolute())
+
+
+async def _serve(configuration: Configuration, config_path: Path | None) -> int:
+    loop = asyncio.get_running_loop()
+    end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    async with Node(configuration=configuration) as node:
+        loop.add_signal_handler(signal.SIGHUP, _reload, node, config_path)
+        loop.add_signal_handler(signal.SIGUSR1, _dump, node)
+        _say(f"weft {node.name} version {__version__}")
+        for listener in node.listeners:
+            for endpoint in listener.endpoints:
+                _say(f"listening on {endpoint} ({'amqps' if listener.tls else 'amqp'})")
+        _say(f"data in {configuration.data_dir}")
+        # What start-up made stays for good: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        _say(f"ready, pid {os.getpid()}")
+        await end.wait()
+        _say("draining")
+    return 0
+
+
+def _reload(node: Node, config_path: Path | None) -> None:
+    if config_path is None:
+        return
+    try:
+        node.reload(load(config_path))
+    except ConfigError as error:
+        print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
+    else:
+        _say(f"reloaded {config_path}")
+
+
+def _dump(node: Node) -> None:
+    print(json.dumps(node.snapshot(), default=str), file=sys.stderr, flush=True)
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Nobody reads us any more, which is no reason to stop serving.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _data_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "weft"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _allow_many_sockets() -> None:
+    """Each connection is a file descriptor, and the customary soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1 @@
+"""The house checks itself: layers, shape, words, generated files, and crossings into Python."""
