@@ -1,1 +1,33 @@
-//! The deterministic machine.
+//! The deterministic machine of a weft node.
+//!
+//! Owns sessions, routing, queues and delivery, with no socket, clock, thread or file: bytes and time come in, bytes, signals and
+//! events go out. The order of reading: `engine` (the calls), `session` (the protocols), `broker` (the tables), `queue`, `delivery`.
+//! It must never name Python or do I/O. Rules: ARCHITECTURE.md and docs/decisions.
+#![forbid(unsafe_code)]
+
+mod apply;
+pub mod broker;
+pub mod change;
+pub mod conn;
+pub mod convert;
+pub mod delivery;
+pub mod engine;
+pub mod event;
+pub mod fields;
+pub mod filter;
+pub mod hash;
+pub mod inspect;
+pub mod limits;
+pub mod local;
+pub mod memory;
+pub mod message;
+pub mod queue;
+pub mod routing;
+pub mod session;
+pub mod slab;
+#[cfg(test)]
+mod testing;
+pub mod timers;
+
+pub use engine::{Engine, NoSuchConnection, signal};
+pub use limits::Limits;

@@ -21,8 +21,7 @@ pub enum Mode {
 
 impl Mode {
     fn counts(self, name: &[u8]) -> bool {
-        name != b"x-match"
-            && (matches!(self, Self::AllWithX | Self::AnyWithX) || !name.starts_with(b"x-"))
+        name != b"x-match" && (matches!(self, Self::AllWithX | Self::AnyWithX) || !name.starts_with(b"x-"))
     }
 }
 
@@ -96,8 +95,7 @@ impl Field {
             (Self::Bool(wanted), FieldRef::Bool(got)) => wanted == got,
             (Self::Int(wanted), FieldRef::Int(got)) => wanted == got,
             (Self::Uint(wanted), FieldRef::Uint(got)) => wanted == got,
-            (Self::Int(signed), FieldRef::Uint(unsigned))
-            | (Self::Uint(unsigned), FieldRef::Int(signed)) => {
+            (Self::Int(signed), FieldRef::Uint(unsigned)) | (Self::Uint(unsigned), FieldRef::Int(signed)) => {
                 u64::try_from(*signed) == Ok(*unsigned)
             }
             (Self::Float(wanted), FieldRef::Float(got)) => wanted == got,
@@ -123,9 +121,7 @@ impl HeadersMatch {
     /// Whether the message whose headers `lookup` reads fits. If no pair counts, "all" fits and "any" does not.
     pub fn matches<'m>(&self, lookup: &mut impl FnMut(&[u8]) -> Option<FieldRef<'m>>) -> bool {
         let mut counting = self.pairs.iter().filter(|(name, _)| self.mode.counts(name));
-        let has = |(name, wanted): &(Box<[u8]>, Field)| {
-            lookup(name).is_some_and(|value| wanted.accepts(value))
-        };
+        let has = |(name, wanted): &(Box<[u8]>, Field)| lookup(name).is_some_and(|value| wanted.accepts(value));
         match self.mode {
             Mode::All | Mode::AllWithX => counting.all(has),
             Mode::Any | Mode::AnyWithX => counting.any(has),
@@ -142,10 +138,7 @@ mod tests {
     }
 
     fn fits(mode: Mode, wanted: &[(&str, Field)], headers: &[(&str, FieldRef<'_>)]) -> bool {
-        let pairs = wanted
-            .iter()
-            .map(|(name, field)| (text(name), field.clone()))
-            .collect();
+        let pairs = wanted.iter().map(|(name, field)| (text(name), field.clone())).collect();
         HeadersMatch { mode, pairs }.matches(&mut |name| {
             let found = headers.iter().find(|(header, _)| header.as_bytes() == name);
             found.map(|(_, value)| *value)
@@ -155,18 +148,10 @@ mod tests {
     #[test]
     fn all_wants_every_pair_and_any_wants_one() {
         let wanted = [("a", Field::Int(1)), ("b", Field::Str(text("two")))];
-        let both = [
-            ("a", FieldRef::Int(1)),
-            ("b", FieldRef::Str(b"two")),
-            ("c", FieldRef::Bool(true)),
-        ];
+        let both = [("a", FieldRef::Int(1)), ("b", FieldRef::Str(b"two")), ("c", FieldRef::Bool(true))];
         let one = [("a", FieldRef::Int(1)), ("b", FieldRef::Str(b"three"))];
         let none = [("a", FieldRef::Int(2))];
-        for (headers, all, any) in [
-            (&both[..], true, true),
-            (&one[..], false, true),
-            (&none[..], false, false),
-        ] {
+        for (headers, all, any) in [(&both[..], true, true), (&one[..], false, true), (&none[..], false, false)] {
             assert_eq!(fits(Mode::All, &wanted, headers), all);
             assert_eq!(fits(Mode::AllWithX, &wanted, headers), all);
             assert_eq!(fits(Mode::Any, &wanted, headers), any);
@@ -176,27 +161,14 @@ mod tests {
 
     #[test]
     fn x_headers_count_only_in_the_modes_that_say_so() {
-        let wanted = [
-            ("x-tenant", Field::Int(1)),
-            ("x-match", Field::Str(text("all"))),
-        ];
+        let wanted = [("x-tenant", Field::Int(1)), ("x-match", Field::Str(text("all")))];
         let tenant = [("x-tenant", FieldRef::Int(1))];
         assert!(fits(Mode::All, &wanted, &[]), "nothing left to ask for");
-        assert!(
-            !fits(Mode::Any, &wanted, &tenant),
-            "nothing left that could fit"
-        );
+        assert!(!fits(Mode::Any, &wanted, &tenant), "nothing left that could fit");
         assert!(fits(Mode::AllWithX, &wanted, &tenant));
         assert!(!fits(Mode::AllWithX, &wanted, &[]));
         assert!(fits(Mode::AnyWithX, &wanted, &tenant));
-        assert!(
-            !fits(
-                Mode::AnyWithX,
-                &wanted,
-                &[("x-match", FieldRef::Str(b"all"))]
-            ),
-            "x-match never counts"
-        );
+        assert!(!fits(Mode::AnyWithX, &wanted, &[("x-match", FieldRef::Str(b"all"))]), "x-match never counts");
     }
 
     #[test]
@@ -233,10 +205,7 @@ mod tests {
         ];
         for (field, value) in equal {
             assert!(field.accepts(value), "{field:?} {value:?}");
-            assert!(
-                value.to_owned().accepts(value),
-                "{value:?} asked for as itself"
-            );
+            assert!(value.to_owned().accepts(value), "{value:?} asked for as itself");
         }
         let different = [
             (Field::Int(-1), FieldRef::Uint(u64::MAX)),

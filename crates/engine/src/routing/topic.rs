@@ -57,13 +57,7 @@ struct Word {
 
 impl<T> Node<T> {
     fn new() -> Self {
-        Self {
-            one: NO_CHILD,
-            many: NO_CHILD,
-            literal_count: 0,
-            seen_by_match: AtomicU64::new(0),
-            targets: Vec::new(),
-        }
+        Self { one: NO_CHILD, many: NO_CHILD, literal_count: 0, seen_by_match: AtomicU64::new(0), targets: Vec::new() }
     }
 
     fn is_leaf(&self) -> bool {
@@ -130,11 +124,7 @@ impl<T: Copy + Ord> TopicTable<T> {
         }
         let mut inline = [WORD_IN_NO_PATTERN; KEY_WORDS_INLINE];
         let spilled: Vec<WordId>;
-        let key_word_ids = words(key).map(|word| {
-            self.words
-                .get(word)
-                .map_or(WORD_IN_NO_PATTERN, |known| known.id)
-        });
+        let key_word_ids = words(key).map(|word| self.words.get(word).map_or(WORD_IN_NO_PATTERN, |known| known.id));
         let separators = key.iter().filter(|&&byte| byte == b'.').count();
         let key_words = if separators < KEY_WORDS_INLINE {
             let mut count = 0;
@@ -148,13 +138,7 @@ impl<T: Copy + Ord> TopicTable<T> {
             &spilled
         };
         let match_id = self.match_id_next.fetch_add(1, Ordering::Relaxed);
-        Walk {
-            table: self,
-            key_words,
-            match_id,
-            found,
-        }
-        .visit(ROOT, 0);
+        Walk { table: self, key_words, match_id, found }.visit(ROOT, 0);
     }
 
     /// How many (pattern, target) pairs are bound.
@@ -203,18 +187,12 @@ impl<T: Copy + Ord> TopicTable<T> {
         match word {
             b"*" => self.nodes[node as usize].one,
             b"#" => self.nodes[node as usize].many,
-            _ => self
-                .words
-                .get(word)
-                .map_or(NO_CHILD, |known| self.literal_child(node, known.id)),
+            _ => self.words.get(word).map_or(NO_CHILD, |known| self.literal_child(node, known.id)),
         }
     }
 
     fn literal_child(&self, node: NodeId, word_id: WordId) -> NodeId {
-        self.edges
-            .get(&(node, word_id))
-            .copied()
-            .unwrap_or(NO_CHILD)
+        self.edges.get(&(node, word_id)).copied().unwrap_or(NO_CHILD)
     }
 
     fn add_child(&mut self, parent: NodeId, word: &[u8]) -> NodeId {
@@ -259,13 +237,7 @@ impl<T: Copy + Ord> TopicTable<T> {
             return known.id;
         }
         self.word_id_last += 1;
-        self.words.insert(
-            word.into(),
-            Word {
-                id: self.word_id_last,
-                edge_count: 1,
-            },
-        );
+        self.words.insert(word.into(), Word { id: self.word_id_last, edge_count: 1 });
         self.word_id_last
     }
 
@@ -374,17 +346,12 @@ mod tests {
             ([], _) => key.is_empty(),
             ([b"#", rest @ ..], _) => (0..=key.len()).any(|skipped| fits(rest, &key[skipped..])),
             ([_, ..], []) => false,
-            ([wanted, rest @ ..], [word, key_rest @ ..]) => {
-                (*wanted == b"*" || wanted == word) && fits(rest, key_rest)
-            }
+            ([wanted, rest @ ..], [word, key_rest @ ..]) => (*wanted == b"*" || wanted == word) && fits(rest, key_rest),
         }
     }
 
     fn oracle(pattern: &[u8], key: &[u8]) -> bool {
-        fits(
-            &words(pattern).collect::<Vec<_>>(),
-            &words(key).collect::<Vec<_>>(),
-        )
+        fits(&words(pattern).collect::<Vec<_>>(), &words(key).collect::<Vec<_>>())
     }
 
     fn found(table: &TopicTable<u32>, key: &[u8]) -> Vec<u32> {
@@ -398,20 +365,13 @@ mod tests {
 
     impl Lcg {
         fn below(&mut self, bound: usize) -> usize {
-            self.0 = self
-                .0
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((self.0 >> 33) as usize) % bound
         }
 
         fn text(&mut self, alphabet: &[&str], words_max: usize) -> Vec<u8> {
             let count = self.below(words_max + 1);
-            (0..count)
-                .map(|_| alphabet[self.below(alphabet.len())])
-                .collect::<Vec<_>>()
-                .join(".")
-                .into_bytes()
+            (0..count).map(|_| alphabet[self.below(alphabet.len())]).collect::<Vec<_>>().join(".").into_bytes()
         }
     }
 
@@ -422,10 +382,7 @@ mod tests {
     fn known_cases_agree_in_all_three_matchers() {
         const FIT: &str = "|;#|;#|a.b.c;*|a;*.*|.;a..b|a..b;a.*.b|a..b;a.#.b|a.b;a.#|a;#.a|a;#.a|b.a;#.a.#|x.a.y;#.#|";
         const UNFIT: &str = "|a;*|;*|a.b;a.*.b|a.b;a.#|ab;#.*|;*.#.*|a;a|A;a*|ab;a#|a;a.|a;.a|a";
-        let cases = FIT
-            .split(';')
-            .map(|case| (case, true))
-            .chain(UNFIT.split(';').map(|case| (case, false)));
+        let cases = FIT.split(';').map(|case| (case, true)).chain(UNFIT.split(';').map(|case| (case, false)));
         for (case, expected) in cases {
             let (pattern, key) = case.split_once('|').unwrap();
             let (pattern, key) = (pattern.as_bytes(), key.as_bytes());
@@ -453,12 +410,7 @@ mod tests {
                     .filter(|(_, pattern)| oracle(pattern, &key))
                     .map(|(target, _)| target)
                     .collect();
-                assert_eq!(
-                    found(&table, &key),
-                    expected,
-                    "key {:?}",
-                    String::from_utf8_lossy(&key)
-                );
+                assert_eq!(found(&table, &key), expected, "key {:?}", String::from_utf8_lossy(&key));
             }
         }
     }
@@ -468,23 +420,12 @@ mod tests {
         let mut random = Lcg(21);
         let mut fitting = 0;
         for _ in 0..50_000 {
-            let (pattern, key) = (
-                random.text(&PATTERN_ALPHABET, 7),
-                random.text(&KEY_ALPHABET, 8),
-            );
+            let (pattern, key) = (random.text(&PATTERN_ALPHABET, 7), random.text(&KEY_ALPHABET, 8));
             let expected = oracle(&pattern, &key);
             fitting += usize::from(expected);
-            assert_eq!(
-                pattern_matches(&pattern, &key),
-                expected,
-                "{:?}",
-                String::from_utf8_lossy(&pattern)
-            );
+            assert_eq!(pattern_matches(&pattern, &key), expected, "{:?}", String::from_utf8_lossy(&pattern));
         }
-        assert!(
-            (5_000..45_000).contains(&fitting),
-            "the sample is lopsided: {fitting}"
-        );
+        assert!((5_000..45_000).contains(&fitting), "the sample is lopsided: {fitting}");
     }
 
     #[test]
@@ -507,11 +448,8 @@ mod tests {
             }
             assert_eq!(table.len(), bound.len());
             let key = random.text(&KEY_ALPHABET, 5);
-            let mut expected: Vec<u32> = bound
-                .iter()
-                .filter(|(pattern, _)| oracle(pattern, &key))
-                .map(|(_, target)| *target)
-                .collect();
+            let mut expected: Vec<u32> =
+                bound.iter().filter(|(pattern, _)| oracle(pattern, &key)).map(|(_, target)| *target).collect();
             expected.sort_unstable();
             assert_eq!(found(&table, &key), expected);
         }
@@ -552,9 +490,7 @@ mod tests {
     fn nested_many_wildcards_stay_within_the_stated_bound() {
         // 125 words that come close to fitting and never do: a backtracking matcher would not come back.
         let key = ["a"; 125].join(".").into_bytes();
-        let hostile: Vec<String> = (1..=60)
-            .map(|times| format!("{}.b", ["#.a"; 60][..times].join(".")))
-            .collect();
+        let hostile: Vec<String> = (1..=60).map(|times| format!("{}.b", ["#.a"; 60][..times].join("."))).collect();
         let mut table = TopicTable::with_hasher(Seeded(3));
         for (target, pattern) in (0..).zip(&hostile) {
             assert!(table.insert(pattern.as_bytes(), target));

@@ -16,10 +16,7 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn new(data: &'a [u8]) -> Self {
-        Self {
-            rest: data,
-            bits: 0,
-        }
+        Self { rest: data, bits: 0 }
     }
 
     #[inline]
@@ -132,10 +129,7 @@ impl<'o> Writer<'o> {
     #[inline]
     pub(super) fn bits<const N: usize>(&mut self, bits: [bool; N]) {
         const { assert!(N <= 8) }
-        let octet = bits
-            .iter()
-            .rev()
-            .fold(0, |octet, bit| (octet << 1) | u8::from(*bit));
+        let octet = bits.iter().rev().fold(0, |octet, bit| (octet << 1) | u8::from(*bit));
         self.u8(octet);
     }
 
@@ -180,9 +174,7 @@ pub(super) fn short_prefix(bytes: &[u8]) -> &[u8] {
     if bytes.len() <= SHORT_BYTES_MAX {
         return bytes;
     }
-    let cut = (SHORT_BYTES_MAX - 3..=SHORT_BYTES_MAX)
-        .rev()
-        .find(is_boundary);
+    let cut = (SHORT_BYTES_MAX - 3..=SHORT_BYTES_MAX).rev().find(is_boundary);
     &bytes[..cut.unwrap_or(SHORT_BYTES_MAX)]
 }
 
@@ -215,10 +207,7 @@ mod tests {
     #[test]
     fn a_length_past_the_end_is_short() {
         assert_eq!(Reader::new(b"\x05abcd").short(), Err(WireError::Short));
-        assert_eq!(
-            Reader::new(b"\xff\xff\xff\xffabcd").long(),
-            Err(WireError::Short)
-        );
+        assert_eq!(Reader::new(b"\xff\xff\xff\xffabcd").long(), Err(WireError::Short));
         assert_eq!(Reader::new(b"\0\0\0").u32(), Err(WireError::Short));
         assert_eq!(Reader::new(b"").bit(0), Err(WireError::Short));
     }

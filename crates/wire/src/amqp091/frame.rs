@@ -17,7 +17,7 @@ pub const FRAME_HEARTBEAT: u8 = 8;
 /// The octet that closes every frame.
 pub const FRAME_END: u8 = 0xCE;
 
-const HEADER_LEN: usize = 7;
+pub const HEADER_LEN: usize = 7;
 
 /// What a frame adds to its payload: the header and the end octet.
 pub const FRAME_OVERHEAD: usize = HEADER_LEN + 1;
@@ -61,14 +61,10 @@ impl std::error::Error for FrameError {}
 /// oversized or of unknown kind is refused by its header alone, so nobody waits for, or buffers, the rest of it.
 #[inline]
 pub fn split(data: &[u8], frame_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
-    let Some((&[kind, c0, c1, l0, l1, l2, l3], rest)) = data.split_first_chunk::<HEADER_LEN>()
-    else {
+    let Some((&[kind, c0, c1, l0, l1, l2, l3], rest)) = data.split_first_chunk::<HEADER_LEN>() else {
         return Ok(None);
     };
-    if !matches!(
-        kind,
-        FRAME_METHOD | FRAME_HEADER | FRAME_BODY | FRAME_HEARTBEAT
-    ) {
+    if !matches!(kind, FRAME_METHOD | FRAME_HEADER | FRAME_BODY | FRAME_HEARTBEAT) {
         return Err(FrameError::BadKind(kind));
     }
     let payload_len = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
@@ -81,12 +77,7 @@ pub fn split(data: &[u8], frame_max: usize) -> Result<Option<Frame<'_>>, FrameEr
     };
     match after.first() {
         None => Ok(None),
-        Some(&FRAME_END) => Ok(Some(Frame {
-            kind,
-            channel: u16::from_be_bytes([c0, c1]),
-            payload,
-            size,
-        })),
+        Some(&FRAME_END) => Ok(Some(Frame { kind, channel: u16::from_be_bytes([c0, c1]), payload, size })),
         Some(_) => Err(FrameError::BadEnd),
     }
 }
@@ -135,12 +126,7 @@ pub fn content_header(payload: &[u8]) -> Result<ContentHeader<'_>, WireError> {
         return Err(WireError::BadFlags);
     }
     let properties = r.rest();
-    Ok(ContentHeader {
-        class_id,
-        body_size,
-        properties,
-        peek: peek(properties)?,
-    })
+    Ok(ContentHeader { class_id, body_size, properties, peek: peek(properties)? })
 }
 
 #[cfg(test)]
@@ -206,25 +192,13 @@ mod tests {
     fn the_header_alone_condemns_a_frame() {
         let header = frame_header(FRAME_BODY, 1, (FRAME_MAX - FRAME_OVERHEAD) as u32);
         assert_eq!(split(&header, FRAME_MAX), Ok(None));
-        assert_eq!(
-            split(&header, FRAME_MAX - 1),
-            Err(FrameError::TooLarge { size: FRAME_MAX })
-        );
+        assert_eq!(split(&header, FRAME_MAX - 1), Err(FrameError::TooLarge { size: FRAME_MAX }));
         let huge = frame_header(FRAME_BODY, 1, u32::MAX);
-        assert!(matches!(
-            split(&huge, FRAME_MAX),
-            Err(FrameError::TooLarge { .. })
-        ));
+        assert!(matches!(split(&huge, FRAME_MAX), Err(FrameError::TooLarge { .. })));
         for kind in (0..=u8::MAX).filter(|kind| ![1, 2, 3, 8].contains(kind)) {
-            assert_eq!(
-                split(&frame_header(kind, 0, 0), FRAME_MAX),
-                Err(FrameError::BadKind(kind))
-            );
+            assert_eq!(split(&frame_header(kind, 0, 0), FRAME_MAX), Err(FrameError::BadKind(kind)));
         }
-        assert_eq!(
-            split(b"AMQP\0\0\x09\x01", FRAME_MAX),
-            Err(FrameError::BadKind(b'A'))
-        );
+        assert_eq!(split(b"AMQP\0\0\x09\x01", FRAME_MAX), Err(FrameError::BadKind(b'A')));
     }
 
     #[test]
@@ -236,10 +210,7 @@ mod tests {
 
     #[test]
     fn a_content_header_reads_back_and_is_short_everywhere_before_its_end() {
-        let properties = Properties {
-            delivery_mode: Some(2),
-            ..Properties::default()
-        };
+        let properties = Properties { delivery_mode: Some(2), ..Properties::default() };
         let mut payload = b"\0\x3c\0\0\0\0\0\0\0\0\x12\x34".to_vec();
         properties.encode(&mut payload);
         let header = content_header(&payload).unwrap();
@@ -247,11 +218,7 @@ mod tests {
         assert_eq!(header.properties, b"\x10\0\x02");
         assert_eq!(header.peek.delivery_mode, 2);
         for len in 0..payload.len() {
-            assert_eq!(
-                content_header(&payload[..len]),
-                Err(WireError::Short),
-                "{len} bytes"
-            );
+            assert_eq!(content_header(&payload[..len]), Err(WireError::Short), "{len} bytes");
         }
         payload.push(0);
         assert_eq!(content_header(&payload), Err(WireError::Trailing));
@@ -259,9 +226,6 @@ mod tests {
 
     #[test]
     fn a_content_header_with_a_weight_is_refused() {
-        assert_eq!(
-            content_header(b"\0\x3c\0\x01\0\0\0\0\0\0\0\0\0\0"),
-            Err(WireError::BadFlags)
-        );
+        assert_eq!(content_header(b"\0\x3c\0\x01\0\0\0\0\0\0\0\0\0\0"), Err(WireError::BadFlags));
     }
 }

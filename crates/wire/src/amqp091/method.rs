@@ -23,16 +23,10 @@ pub enum MethodError {
 impl std::fmt::Display for MethodError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unknown {
-                class_id,
-                method_id,
-            } => {
+            Self::Unknown { class_id, method_id } => {
                 write!(f, "no method {method_id} in class {class_id}")
             }
-            Self::Malformed {
-                class_id,
-                method_id,
-            } => {
+            Self::Malformed { class_id, method_id } => {
                 let name = method_name(*class_id, *method_id).unwrap_or("unknown method");
                 write!(f, "malformed arguments of {name}")
             }
@@ -65,14 +59,8 @@ impl<'a> Method<'a> {
         };
         match decode_arguments(class_id, method_id, &mut r) {
             Ok(method) if r.is_empty() => Ok(method),
-            Err(ArgumentsError::Unknown) => Err(MethodError::Unknown {
-                class_id,
-                method_id,
-            }),
-            Ok(_) | Err(ArgumentsError::Malformed) => Err(MethodError::Malformed {
-                class_id,
-                method_id,
-            }),
+            Err(ArgumentsError::Unknown) => Err(MethodError::Unknown { class_id, method_id }),
+            Ok(_) | Err(ArgumentsError::Malformed) => Err(MethodError::Malformed { class_id, method_id }),
         }
     }
 
@@ -106,9 +94,7 @@ const BASIC_DELIVER: [u8; 4] = [0, 60, 0, 60];
 /// which `Method::decode` then explains.
 #[inline]
 pub fn publish_fast(payload: &[u8]) -> Option<(&[u8], &[u8], bool, bool)> {
-    let (_ticket, rest) = payload
-        .strip_prefix(&BASIC_PUBLISH)?
-        .split_first_chunk::<2>()?;
+    let (_ticket, rest) = payload.strip_prefix(&BASIC_PUBLISH)?.split_first_chunk::<2>()?;
     let (&exchange_len, rest) = rest.split_first()?;
     let (exchange, rest) = rest.split_at_checked(exchange_len.into())?;
     let (&key_len, rest) = rest.split_first()?;
@@ -128,11 +114,7 @@ pub fn encode_deliver(
     exchange: &[u8],
     routing_key: &[u8],
 ) {
-    let strings = [
-        short_prefix(consumer_tag),
-        short_prefix(exchange),
-        short_prefix(routing_key),
-    ];
+    let strings = [short_prefix(consumer_tag), short_prefix(exchange), short_prefix(routing_key)];
     let [consumer_tag, exchange, routing_key] = strings;
     let strings_len = 3 + consumer_tag.len() + exchange.len() + routing_key.len();
     let payload_len = BASIC_DELIVER.len() + size_of::<u64>() + 1 + strings_len;
@@ -174,23 +156,12 @@ mod tests {
     fn every_method_cut_short_or_followed_by_more_is_refused() {
         for (method, name, payload) in SAMPLES {
             let (class_id, method_id) = method.ids();
-            let malformed = Err(MethodError::Malformed {
-                class_id,
-                method_id,
-            });
+            let malformed = Err(MethodError::Malformed { class_id, method_id });
             for len in 0..payload.len() {
-                let expected = if len < 4 {
-                    Err(MethodError::Short)
-                } else {
-                    malformed
-                };
+                let expected = if len < 4 { Err(MethodError::Short) } else { malformed };
                 assert_eq!(Method::decode(&payload[..len]), expected, "{name} at {len}");
             }
-            assert_eq!(
-                Method::decode(&[payload, &b"\0"[..]].concat()),
-                malformed,
-                "{name}"
-            );
+            assert_eq!(Method::decode(&[payload, &b"\0"[..]].concat()), malformed, "{name}");
         }
     }
 
@@ -215,32 +186,14 @@ mod tests {
     fn unknown_classes_and_methods_are_named() {
         for (class_id, method_id) in [(61, 40), (60, 41), (0, 0), (u16::MAX, u16::MAX)] {
             let payload = [class_id.to_be_bytes(), method_id.to_be_bytes()].concat();
-            assert_eq!(
-                Method::decode(&payload),
-                Err(MethodError::Unknown {
-                    class_id,
-                    method_id
-                })
-            );
+            assert_eq!(Method::decode(&payload), Err(MethodError::Unknown { class_id, method_id }));
         }
     }
 
     #[test]
     fn only_four_methods_carry_content() {
-        let names: Vec<_> = SAMPLES
-            .iter()
-            .filter(|(m, ..)| m.has_content())
-            .map(|(m, ..)| m.name())
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "basic.publish",
-                "basic.return",
-                "basic.deliver",
-                "basic.get-ok"
-            ]
-        );
+        let names: Vec<_> = SAMPLES.iter().filter(|(m, ..)| m.has_content()).map(|(m, ..)| m.name()).collect();
+        assert_eq!(names, ["basic.publish", "basic.return", "basic.deliver", "basic.get-ok"]);
     }
 
     #[test]
@@ -249,10 +202,7 @@ mod tests {
             let mut out = Vec::new();
             method.encode_frame(7, &mut out);
             let frame = split(&out, 4096).unwrap().unwrap();
-            assert_eq!(
-                (frame.kind, frame.channel, frame.size),
-                (FRAME_METHOD, 7, out.len())
-            );
+            assert_eq!((frame.kind, frame.channel, frame.size), (FRAME_METHOD, 7, out.len()));
             assert_eq!(frame.payload, *payload, "{name}");
         }
     }
@@ -261,20 +211,12 @@ mod tests {
     fn the_publish_shortcut_agrees_with_the_full_decoder() {
         for bits in 0..4u8 {
             let payload = [&b"\0\x3c\0\x28\0\0\x04logs\x03a.b"[..], &[bits]].concat();
-            let Ok(Method::BasicPublish {
-                exchange,
-                routing_key,
-                mandatory,
-                immediate,
-            }) = Method::decode(&payload)
+            let Ok(Method::BasicPublish { exchange, routing_key, mandatory, immediate }) = Method::decode(&payload)
             else {
                 panic!("not a publish")
             };
             assert_eq!((mandatory, immediate), (bits & 1 != 0, bits & 2 != 0));
-            assert_eq!(
-                publish_fast(&payload),
-                Some((exchange, routing_key, mandatory, immediate))
-            );
+            assert_eq!(publish_fast(&payload), Some((exchange, routing_key, mandatory, immediate)));
             for len in 0..payload.len() {
                 assert_eq!(publish_fast(&payload[..len]), None, "{len} bytes");
             }
@@ -294,22 +236,8 @@ mod tests {
                 let delivery_tag = 0x0102_0304_0506_0708;
                 let (consumer_tag, exchange) = (&b"ctag"[..], &b"logs"[..]);
                 let (mut fast, mut full) = (vec![1], vec![1]);
-                encode_deliver(
-                    &mut fast,
-                    9,
-                    consumer_tag,
-                    delivery_tag,
-                    redelivered,
-                    exchange,
-                    routing_key,
-                );
-                let method = Method::BasicDeliver {
-                    consumer_tag,
-                    delivery_tag,
-                    redelivered,
-                    exchange,
-                    routing_key,
-                };
+                encode_deliver(&mut fast, 9, consumer_tag, delivery_tag, redelivered, exchange, routing_key);
+                let method = Method::BasicDeliver { consumer_tag, delivery_tag, redelivered, exchange, routing_key };
                 method.encode_frame(9, &mut full);
                 assert_eq!(fast, full);
             }

@@ -86,11 +86,7 @@ impl<'a> Properties<'a> {
         }
         macro_rules! field {
             ($flag:ident, $read:ident) => {
-                if flags & $flag != 0 {
-                    Some(r.$read()?)
-                } else {
-                    None
-                }
+                if flags & $flag != 0 { Some(r.$read()?) } else { None }
             };
         }
         let properties = Self {
@@ -109,11 +105,7 @@ impl<'a> Properties<'a> {
             app_id: field!(APP_ID, short),
             cluster_id: field!(CLUSTER_ID, short),
         };
-        if r.is_empty() {
-            Ok(properties)
-        } else {
-            Err(WireError::Trailing)
-        }
+        if r.is_empty() { Ok(properties) } else { Err(WireError::Trailing) }
     }
 
     /// Appends flags and values.
@@ -169,8 +161,7 @@ mod tests {
         cluster_id: Some(b""),
     };
 
-    const EVERY_PROPERTY_RAW: &[u8] =
-        b"\xFF\xFC\x0Atext/plain\x04gzip\0\0\0\x04\x01kt\x01\x02\x09\x01c\x01r\x0560000\
+    const EVERY_PROPERTY_RAW: &[u8] = b"\xFF\xFC\x0Atext/plain\x04gzip\0\0\0\x04\x01kt\x01\x02\x09\x01c\x01r\x0560000\
         \x01m\x01\x02\x03\x04\x05\x06\x07\x08\x01t\x01u\x01a\0";
 
     fn encoded(properties: &Properties<'_>) -> Vec<u8> {
@@ -212,24 +203,14 @@ mod tests {
     #[test]
     fn properties_cut_short_or_followed_by_more_are_refused() {
         for len in 0..EVERY_PROPERTY_RAW.len() {
-            assert_eq!(
-                peek(&EVERY_PROPERTY_RAW[..len]),
-                Err(WireError::Short),
-                "{len} bytes"
-            );
+            assert_eq!(peek(&EVERY_PROPERTY_RAW[..len]), Err(WireError::Short), "{len} bytes");
         }
-        assert_eq!(
-            peek(&[EVERY_PROPERTY_RAW, b"\0"].concat()),
-            Err(WireError::Trailing)
-        );
+        assert_eq!(peek(&[EVERY_PROPERTY_RAW, b"\0"].concat()), Err(WireError::Trailing));
     }
 
     #[test]
     fn headers_are_vouched_for() {
-        assert_eq!(
-            peek(b"\x20\0\0\0\0\x03\x01k?"),
-            Err(WireError::BadTag(b'?'))
-        );
+        assert_eq!(peek(b"\x20\0\0\0\0\x03\x01k?"), Err(WireError::BadTag(b'?')));
         assert_eq!(peek(b"\x20\0\0\0\0\x02\x01k"), Err(WireError::Short));
     }
 

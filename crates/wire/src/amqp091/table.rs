@@ -85,8 +85,7 @@ impl<'a> Table<'a> {
 
     /// The first entry called `key`.
     pub fn get(&self, key: &[u8]) -> Option<Value<'a>> {
-        self.iter()
-            .find_map(|(name, value)| (name == key).then_some(value))
+        self.iter().find_map(|(name, value)| (name == key).then_some(value))
     }
 }
 
@@ -111,10 +110,7 @@ impl<'a> Iterator for Entries<'a> {
     type Item = (&'a [u8], Value<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self
-            .0
-            .short()
-            .and_then(|key| Ok((key, value(&mut self.0)?)));
+        let entry = self.0.short().and_then(|key| Ok((key, value(&mut self.0)?)));
         entry.inspect_err(|_| self.0 = Reader::new(&[])).ok()
     }
 }
@@ -126,9 +122,7 @@ impl<'a> Iterator for Items<'a> {
     type Item = Value<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        value(&mut self.0)
-            .inspect_err(|_| self.0 = Reader::new(&[]))
-            .ok()
+        value(&mut self.0).inspect_err(|_| self.0 = Reader::new(&[])).ok()
     }
 }
 
@@ -172,10 +166,7 @@ fn value<'a>(r: &mut Reader<'a>) -> Result<Value<'a>, WireError> {
         b'l' | b'L' => Value::I64(r.array().map(i64::from_be_bytes)?),
         b'f' => Value::F32(r.array().map(f32::from_be_bytes)?),
         b'd' => Value::F64(r.array().map(f64::from_be_bytes)?),
-        b'D' => Value::Decimal {
-            scale: r.u8()?,
-            value: r.array().map(i32::from_be_bytes)?,
-        },
+        b'D' => Value::Decimal { scale: r.u8()?, value: r.array().map(i32::from_be_bytes)? },
         b'S' => Value::LongString(r.long()?),
         b'x' => Value::Bytes(r.long()?),
         b'A' => Value::Array(Array(r.long()?)),
@@ -222,14 +213,9 @@ impl<'a> Value<'a> {
 impl fmt::Debug for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Self::parse(self.0) {
-            Ok(table) => f
-                .debug_map()
-                .entries(
-                    table
-                        .iter()
-                        .map(|(key, value)| (key.escape_ascii().to_string(), value)),
-                )
-                .finish(),
+            Ok(table) => {
+                f.debug_map().entries(table.iter().map(|(key, value)| (key.escape_ascii().to_string(), value))).finish()
+            }
             Err(error) => write!(f, "<{} bytes: {error}>", self.0.len()),
         }
     }
@@ -261,20 +247,11 @@ mod tests {
         (Value::I64(-2), b"l\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE"),
         (Value::F32(1.5), b"f\x3F\xC0\0\0"),
         (Value::F64(-1.5), b"d\xBF\xF8\0\0\0\0\0\0"),
-        (
-            Value::Decimal {
-                scale: 2,
-                value: -314,
-            },
-            b"D\x02\xFF\xFF\xFE\xC6",
-        ),
+        (Value::Decimal { scale: 2, value: -314 }, b"D\x02\xFF\xFF\xFE\xC6"),
         (Value::LongString(b"text"), b"S\0\0\0\x04text"),
         (Value::Bytes(b"\0\xFF"), b"x\0\0\0\x02\0\xFF"),
         (Value::Array(Array(b"t\x01V")), b"A\0\0\0\x03t\x01V"),
-        (
-            Value::Timestamp(0x0102_0304_0506_0708),
-            b"T\x01\x02\x03\x04\x05\x06\x07\x08",
-        ),
+        (Value::Timestamp(0x0102_0304_0506_0708), b"T\x01\x02\x03\x04\x05\x06\x07\x08"),
         (Value::Table(Table(b"\x01kV")), b"F\0\0\0\x03\x01kV"),
         (Value::Void, b"V"),
     ];
@@ -318,12 +295,7 @@ mod tests {
         }
         let raw = all_types();
         let table = Table::parse(&raw).unwrap();
-        assert!(
-            table
-                .iter()
-                .map(|(_, value)| value)
-                .eq(EVERY_TYPE.iter().map(|(value, _)| *value))
-        );
+        assert!(table.iter().map(|(_, value)| value).eq(EVERY_TYPE.iter().map(|(value, _)| *value)));
     }
 
     #[test]
@@ -364,15 +336,9 @@ mod tests {
 
     #[test]
     fn a_nested_value_is_checked_as_strictly_as_the_outermost() {
-        assert_eq!(
-            Table::parse(b"\x01kF\0\0\0\x03\x01k?"),
-            Err(WireError::BadTag(b'?'))
-        );
+        assert_eq!(Table::parse(b"\x01kF\0\0\0\x03\x01k?"), Err(WireError::BadTag(b'?')));
         assert_eq!(Table::parse(b"\x01kA\0\0\0\x02S\0"), Err(WireError::Short));
-        assert_eq!(
-            Table::parse(b"\x01kF\0\0\0\x09\x01kV"),
-            Err(WireError::Short)
-        );
+        assert_eq!(Table::parse(b"\x01kF\0\0\0\x09\x01kV"), Err(WireError::Short));
     }
 
     #[test]
@@ -400,17 +366,12 @@ mod tests {
                 alphabet[(state >> 32) as usize % alphabet.len()]
             });
             let table = Table::trusted(&raw);
-            let read = table
-                .iter()
-                .map(|(key, value)| 2 + key.len() + usize::from(value != Value::Void));
+            let read = table.iter().map(|(key, value)| 2 + key.len() + usize::from(value != Value::Void));
             assert!(read.sum::<usize>() <= raw.len());
             let rewritten = written(|t| table.iter().for_each(|(key, value)| t.value(key, value)));
             if let Ok(parsed) = Table::parse(&raw) {
                 assert_eq!(rewritten.len(), raw.len());
-                assert_eq!(
-                    parsed.iter().count(),
-                    Table::parse(&rewritten).unwrap().iter().count()
-                );
+                assert_eq!(parsed.iter().count(), Table::parse(&rewritten).unwrap().iter().count());
             }
         }
     }

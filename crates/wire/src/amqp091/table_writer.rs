@@ -137,28 +137,14 @@ mod tests {
         let (len, raw) = out[b"before".len()..].split_first_chunk::<4>().unwrap();
         assert_eq!(u32::from_be_bytes(*len) as usize, raw.len());
         let table = Table::parse(raw).unwrap();
-        assert_eq!(
-            table.get(b"product").and_then(|v| v.as_bytes()),
-            Some(&b"weft"[..])
-        );
-        let Some(Value::Table(capabilities)) = table.get(b"capabilities") else {
-            panic!("{table:?}")
-        };
-        assert_eq!(
-            capabilities.get(b"basic.nack").and_then(|v| v.as_bool()),
-            Some(true)
-        );
-        let Some(Value::Array(deaths)) = table.get(b"x-death") else {
-            panic!("{table:?}")
-        };
+        assert_eq!(table.get(b"product").and_then(|v| v.as_bytes()), Some(&b"weft"[..]));
+        let Some(Value::Table(capabilities)) = table.get(b"capabilities") else { panic!("{table:?}") };
+        assert_eq!(capabilities.get(b"basic.nack").and_then(|v| v.as_bool()), Some(true));
+        let Some(Value::Array(deaths)) = table.get(b"x-death") else { panic!("{table:?}") };
         let deaths: Vec<_> = deaths.iter().collect();
-        let [Value::Table(death), Value::Void] = deaths[..] else {
-            panic!("{deaths:?}")
-        };
+        let [Value::Table(death), Value::Void] = deaths[..] else { panic!("{deaths:?}") };
         assert_eq!(death.get(b"count").and_then(|v| v.as_i64()), Some(3));
-        let Some(Value::Array(keys)) = death.get(b"routing-keys") else {
-            panic!("{death:?}")
-        };
+        let Some(Value::Array(keys)) = death.get(b"routing-keys") else { panic!("{death:?}") };
         assert!(keys.iter().eq([Value::LongString(b"a.b")]));
     }
 }

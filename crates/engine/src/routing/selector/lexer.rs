@@ -6,14 +6,10 @@
 
 use super::SelectorError;
 
-const KEYWORDS: [&str; 11] = [
-    "AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE",
-];
+const KEYWORDS: [&str; 11] = ["AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"];
 
 /// Longer symbols first, so that "<=" is not read as "<" and "=".
-const SYMBOLS: [&str; 15] = [
-    "<>", "!=", "<=", ">=", "<", ">", "=", "(", ")", ",", "+", "-", "*", "/", "%",
-];
+const SYMBOLS: [&str; 15] = ["<>", "!=", "<=", ">=", "<", ">", "=", "(", ")", ",", "+", "-", "*", "/", "%"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
@@ -31,10 +27,7 @@ pub(super) enum Token {
 
 /// Splits `text` into tokens, each with its position; the last is always `Token::End`.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
-    let mut lexer = Lexer {
-        rest: text,
-        position: 1,
-    };
+    let mut lexer = Lexer { rest: text, position: 1 };
     let mut tokens = Vec::new();
     loop {
         lexer.take_while(char::is_whitespace);
@@ -71,28 +64,19 @@ impl<'s> Lexer<'s> {
 
     fn name_or_keyword(&mut self) -> Token {
         let word = self.take_while(|c| starts_name(c) || c.is_alphanumeric() || c == '.');
-        match KEYWORDS
-            .iter()
-            .find(|keyword| keyword.eq_ignore_ascii_case(word))
-        {
+        match KEYWORDS.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
             Some(keyword) => Token::Keyword(keyword),
             None => Token::Name(word.to_owned()),
         }
     }
 
     fn symbol(&mut self) -> Result<Token, SelectorError> {
-        match SYMBOLS
-            .iter()
-            .find(|symbol| self.rest.starts_with(**symbol))
-        {
+        match SYMBOLS.iter().find(|symbol| self.rest.starts_with(**symbol)) {
             Some(symbol) => {
                 self.advance(symbol.len());
                 Ok(Token::Symbol(symbol))
             }
-            None => Err(SelectorError::new(
-                self.position,
-                "a character that has no meaning here",
-            )),
+            None => Err(SelectorError::new(self.position, "a character that has no meaning here")),
         }
     }
 
@@ -104,10 +88,7 @@ impl<'s> Lexer<'s> {
         loop {
             content.push_str(self.take_while(|c| c != quote));
             if self.rest.is_empty() {
-                return Err(SelectorError::new(
-                    start,
-                    format!("the quote {quote} is never closed"),
-                ));
+                return Err(SelectorError::new(start, format!("the quote {quote} is never closed")));
             }
             self.advance(quote.len_utf8());
             if !self.rest.starts_with(quote) {
@@ -130,8 +111,7 @@ impl<'s> Lexer<'s> {
             let exponent = self.take_while(|c| c.is_alphanumeric() || c == '.' || c == '_');
             text = &whole[..digits.len() + 1 + exponent.len()];
         }
-        number_value(text)
-            .ok_or_else(|| SelectorError::new(start, "not a number, or one out of range"))
+        number_value(text).ok_or_else(|| SelectorError::new(start, "not a number, or one out of range"))
     }
 
     fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'s str {
@@ -156,26 +136,15 @@ fn starts_name(c: char) -> bool {
 /// Java's numerals: 10, 012 (octal), 0xA, each with an optional L; 1., .5, 1.5e3, 2d, 2f.
 fn number_value(text: &str) -> Option<Token> {
     let integer = text.strip_suffix(['l', 'L']).unwrap_or(text);
-    if let Some(digits) = integer
-        .strip_prefix("0x")
-        .or_else(|| integer.strip_prefix("0X"))
-    {
+    if let Some(digits) = integer.strip_prefix("0x").or_else(|| integer.strip_prefix("0X")) {
         return u64::from_str_radix(digits, 16).ok().map(Token::Integer);
     }
     if integer.bytes().all(|byte| byte.is_ascii_digit()) {
-        let radix = if integer.len() > 1 && integer.starts_with('0') {
-            8
-        } else {
-            10
-        };
+        let radix = if integer.len() > 1 && integer.starts_with('0') { 8 } else { 10 };
         return u64::from_str_radix(integer, radix).ok().map(Token::Integer);
     }
     let float = text.strip_suffix(['d', 'D', 'f', 'F']).unwrap_or(text);
-    float
-        .parse()
-        .ok()
-        .filter(|value: &f64| value.is_finite())
-        .map(Token::Float)
+    float.parse().ok().filter(|value: &f64| value.is_finite()).map(Token::Float)
 }
 
 #[cfg(test)]
@@ -183,11 +152,7 @@ mod tests {
     use super::*;
 
     fn kinds(text: &str) -> Vec<Token> {
-        tokens(text)
-            .unwrap()
-            .into_iter()
-            .map(|(_, token)| token)
-            .collect()
+        tokens(text).unwrap().into_iter().map(|(_, token)| token).collect()
     }
 
     fn one(text: &str) -> Token {
@@ -214,10 +179,7 @@ mod tests {
         assert_eq!(one("_a$.b9"), Token::Name("_a$.b9".into()));
         assert_eq!(one("größe"), Token::Name("größe".into()));
         assert_eq!(one("\"and\""), Token::Name("and".into()));
-        assert_eq!(
-            one("\"x-opt \"\"q\"\"\""),
-            Token::Name("x-opt \"q\"".into())
-        );
+        assert_eq!(one("\"x-opt \"\"q\"\"\""), Token::Name("x-opt \"q\"".into()));
     }
 
     #[test]
@@ -285,12 +247,6 @@ mod tests {
     #[test]
     fn positions_count_characters_not_bytes() {
         let found = tokens("'éé' = größe").unwrap();
-        assert_eq!(
-            found
-                .iter()
-                .map(|(position, _)| *position)
-                .collect::<Vec<_>>(),
-            [1, 6, 8, 13]
-        );
+        assert_eq!(found.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [1, 6, 8, 13]);
     }
 }

@@ -25,19 +25,15 @@ impl LikePattern {
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
             pieces.push(match c {
-                _ if Some(c) == escape => Piece::Char(
-                    chars
-                        .next()
-                        .filter(|&escaped| matches!(escaped, '%' | '_') || escaped == c)?,
-                ),
+                _ if Some(c) == escape => {
+                    Piece::Char(chars.next().filter(|&escaped| matches!(escaped, '%' | '_') || escaped == c)?)
+                }
                 '%' => Piece::AnyRun,
                 '_' => Piece::AnyChar,
                 _ => Piece::Char(c),
             });
         }
-        Some(Self {
-            pieces: pieces.into(),
-        })
+        Some(Self { pieces: pieces.into() })
     }
 
     /// None if `steps_left` ran out before the answer was found.
@@ -74,10 +70,7 @@ mod tests {
     use super::*;
 
     fn like(text: &str, pattern: &str, escape: Option<char>) -> bool {
-        LikePattern::compile(pattern, escape)
-            .unwrap()
-            .matches(text, &mut 100_000)
-            .unwrap()
+        LikePattern::compile(pattern, escape).unwrap().matches(text, &mut 100_000).unwrap()
     }
 
     #[test]
@@ -106,11 +99,7 @@ mod tests {
             ("abcabc", "%_bc", true),
             ("x", "%%%", true),
         ] {
-            assert_eq!(
-                like(text, pattern, None),
-                expected,
-                "{text:?} LIKE {pattern:?}"
-            );
+            assert_eq!(like(text, pattern, None), expected, "{text:?} LIKE {pattern:?}");
         }
     }
 
@@ -121,10 +110,7 @@ mod tests {
         assert!(like("50%", "50!%", Some('!')));
         assert!(!like("500", "50!%", Some('!')));
         assert!(like("a!b", "a!!b", Some('!')));
-        assert!(
-            like("%", "%%", Some('%')),
-            "even a wildcard may be the escape"
-        );
+        assert!(like("%", "%%", Some('%')), "even a wildcard may be the escape");
         assert_eq!(LikePattern::compile("a!b", Some('!')), None);
         assert_eq!(LikePattern::compile("a!", Some('!')), None);
     }
@@ -134,13 +120,9 @@ mod tests {
         fn fits(pattern: &[char], text: &[char]) -> bool {
             match (pattern, text) {
                 ([], _) => text.is_empty(),
-                (['%', rest @ ..], _) => {
-                    (0..=text.len()).any(|skipped| fits(rest, &text[skipped..]))
-                }
+                (['%', rest @ ..], _) => (0..=text.len()).any(|skipped| fits(rest, &text[skipped..])),
                 ([_, ..], []) => false,
-                ([p, rest @ ..], [c, text_rest @ ..]) => {
-                    (*p == '_' || p == c) && fits(rest, text_rest)
-                }
+                ([p, rest @ ..], [c, text_rest @ ..]) => (*p == '_' || p == c) && fits(rest, text_rest),
             }
         }
         fn all_texts(alphabet: &[char], length_max: usize) -> Vec<Vec<char>> {
@@ -149,12 +131,7 @@ mod tests {
             for _ in 0..length_max {
                 let end = texts.len();
                 for index in start..end {
-                    texts.extend(
-                        alphabet
-                            .iter()
-                            .map(|&c| [&texts[index][..], &[c]].concat())
-                            .collect::<Vec<_>>(),
-                    );
+                    texts.extend(alphabet.iter().map(|&c| [&texts[index][..], &[c]].concat()).collect::<Vec<_>>());
                 }
                 start = end;
             }
@@ -163,11 +140,7 @@ mod tests {
         for pattern in all_texts(&['a', 'b', '_', '%'], 4) {
             for text in all_texts(&['a', 'b'], 5) {
                 let (pattern_text, value) = (String::from_iter(&pattern), String::from_iter(&text));
-                assert_eq!(
-                    like(&value, &pattern_text, None),
-                    fits(&pattern, &text),
-                    "{value:?} LIKE {pattern_text:?}"
-                );
+                assert_eq!(like(&value, &pattern_text, None), fits(&pattern, &text), "{value:?} LIKE {pattern_text:?}");
             }
         }
     }
@@ -175,11 +148,7 @@ mod tests {
     #[test]
     fn a_hostile_pattern_ends_with_its_budget() {
         let text = "a".repeat(100_000);
-        let pattern = LikePattern::compile(
-            &"%a".repeat(1000).replace("%a%a", "%aaaaaaaaaaaaaaaab"),
-            None,
-        )
-        .unwrap();
+        let pattern = LikePattern::compile(&"%a".repeat(1000).replace("%a%a", "%aaaaaaaaaaaaaaaab"), None).unwrap();
         let mut steps_left = 10_000;
         assert_eq!(pattern.matches(&text, &mut steps_left), None);
         assert_eq!(steps_left, 0);

@@ -119,10 +119,7 @@ pub struct SelectorError {
 
 impl SelectorError {
     fn new(position: usize, what: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            position,
-            what: what.into(),
-        }
+        Self { position, what: what.into() }
     }
 
     /// Where: characters counted from one.

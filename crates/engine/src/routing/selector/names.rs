@@ -73,11 +73,7 @@ mod tests {
     use super::*;
 
     fn same(left: &str, right: &str) {
-        assert_eq!(
-            parse(left).unwrap(),
-            parse(right).unwrap(),
-            "{left}   ~   {right}"
-        );
+        assert_eq!(parse(left).unwrap(), parse(right).unwrap(), "{left}   ~   {right}");
     }
 
     #[test]
@@ -88,10 +84,7 @@ mod tests {
         let mut fields: Vec<Expr> = Vec::new();
         for name in names.split_whitespace() {
             let field = named(&format!("amqp.{name}")).unwrap();
-            assert!(
-                matches!(field, Expr::Field(_)) && !fields.contains(&field),
-                "{name}"
-            );
+            assert!(matches!(field, Expr::Field(_)) && !fields.contains(&field), "{name}");
             fields.push(field);
         }
         assert_eq!(fields.len(), 18);
@@ -114,14 +107,7 @@ mod tests {
 
     #[test]
     fn other_names_are_properties_unless_reserved() {
-        for name in [
-            "colour",
-            "JMSXAppID",
-            "JMS_vendor",
-            "jmstype",
-            "amqpx",
-            "x-opt y",
-        ] {
+        for name in ["colour", "JMSXAppID", "JMS_vendor", "jmstype", "amqpx", "x-opt y"] {
             assert_eq!(named(name), Ok(Expr::Field(Name::Property(name.into()))));
         }
         assert!(named("JMSPriorty").is_err());

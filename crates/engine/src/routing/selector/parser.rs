@@ -22,26 +22,15 @@ const COMPARISONS: [(&str, Comparison); 7] = [
     (">=", Comparison::GreaterOrEqual),
 ];
 const SUMS: [(&str, Arithmetic); 2] = [("+", Arithmetic::Add), ("-", Arithmetic::Subtract)];
-const PRODUCTS: [(&str, Arithmetic); 3] = [
-    ("*", Arithmetic::Multiply),
-    ("/", Arithmetic::Divide),
-    ("%", Arithmetic::Remainder),
-];
+const PRODUCTS: [(&str, Arithmetic); 3] =
+    [("*", Arithmetic::Multiply), ("/", Arithmetic::Divide), ("%", Arithmetic::Remainder)];
 
 pub(super) fn parse(text: &str) -> Result<Expr, SelectorError> {
     if text.len() > SELECTOR_BYTES_MAX {
-        let what = format!(
-            "{} bytes, more than the {SELECTOR_BYTES_MAX} allowed",
-            text.len()
-        );
+        let what = format!("{} bytes, more than the {SELECTOR_BYTES_MAX} allowed", text.len());
         return Err(SelectorError::new(1, what));
     }
-    let mut parser = Parser {
-        tokens: tokens(text)?,
-        next: 0,
-        depth: 0,
-        field_count: 0,
-    };
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0, field_count: 0 };
     if *parser.peek() == Token::End {
         return Ok(Expr::Literal(Operand::Bool(true)));
     }
@@ -107,11 +96,7 @@ impl Parser {
         let value = self.sum()?;
         if let Some(comparison) = self.operator(&COMPARISONS) {
             let right = Box::new(self.sum()?);
-            return Ok(Expr::Compare {
-                left: Box::new(value),
-                comparison,
-                right,
-            });
+            return Ok(Expr::Compare { left: Box::new(value), comparison, right });
         }
         if self.take(&Token::Keyword("IS")) {
             let negated = self.take(&Token::Keyword("NOT"));
@@ -138,11 +123,7 @@ impl Parser {
         let low = Box::new(self.sum()?);
         self.require(Token::Keyword("AND"), "AND")?;
         let high = Box::new(self.sum()?);
-        Ok(Expr::Between {
-            value: Box::new(value),
-            low,
-            high,
-        })
+        Ok(Expr::Between { value: Box::new(value), low, high })
     }
 
     fn in_list(&mut self, value: Expr) -> Result<Expr, SelectorError> {
@@ -152,10 +133,7 @@ impl Parser {
             list.push(self.sum()?);
         }
         self.require(Token::Symbol(")"), ", or )")?;
-        Ok(Expr::In {
-            value: Box::new(value),
-            list,
-        })
+        Ok(Expr::In { value: Box::new(value), list })
     }
 
     fn like(&mut self, value: Expr) -> Result<Expr, SelectorError> {
@@ -168,22 +146,12 @@ impl Parser {
             let mut chars = text.chars();
             escape = chars.next();
             if escape.is_none() || chars.next().is_some() {
-                return Err(SelectorError::new(
-                    position,
-                    "the escape must be one character",
-                ));
+                return Err(SelectorError::new(position, "the escape must be one character"));
             }
         }
-        let pattern = LikePattern::compile(&pattern, escape).ok_or_else(|| {
-            SelectorError::new(
-                pattern_position,
-                "the escape may stand only before %, _ or itself",
-            )
-        })?;
-        Ok(Expr::Like {
-            value: Box::new(value),
-            pattern,
-        })
+        let pattern = LikePattern::compile(&pattern, escape)
+            .ok_or_else(|| SelectorError::new(pattern_position, "the escape may stand only before %, _ or itself"))?;
+        Ok(Expr::Like { value: Box::new(value), pattern })
     }
 
     /// product + product - ...
@@ -206,14 +174,7 @@ impl Parser {
         while let Some(operator) = self.operator(operators) {
             rest.push((operator, part(self)?));
         }
-        Ok(if rest.is_empty() {
-            first
-        } else {
-            Expr::Arithmetic {
-                first: Box::new(first),
-                rest,
-            }
-        })
+        Ok(if rest.is_empty() { first } else { Expr::Arithmetic { first: Box::new(first), rest } })
     }
 
     /// - + - ... primary
@@ -227,24 +188,12 @@ impl Parser {
         // The sign belongs to a literal: the smallest integer has no positive twin.
         if let Token::Integer(magnitude) = *self.peek() {
             self.next += 1;
-            let value = if negative {
-                -i128::from(magnitude)
-            } else {
-                i128::from(magnitude)
-            };
-            let value = i64::try_from(value)
-                .map_err(|_| SelectorError::new(start, "an integer beyond 64 bits"))?;
+            let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+            let value = i64::try_from(value).map_err(|_| SelectorError::new(start, "an integer beyond 64 bits"))?;
             return Ok(Expr::Literal(Operand::Int(value)));
         }
         let value = self.primary()?;
-        Ok(if signed {
-            Expr::Signed {
-                negative,
-                value: Box::new(value),
-            }
-        } else {
-            value
-        })
+        Ok(if signed { Expr::Signed { negative, value: Box::new(value) } } else { value })
     }
 
     /// literal, name or ( condition )
@@ -288,16 +237,11 @@ impl Parser {
 
     /// The next token; behind the last one there is only ever the end.
     fn peek(&self) -> &Token {
-        self.tokens
-            .get(self.next)
-            .map_or(&Token::End, |(_, token)| token)
+        self.tokens.get(self.next).map_or(&Token::End, |(_, token)| token)
     }
 
     fn position(&self) -> usize {
-        self.tokens
-            .get(self.next)
-            .or(self.tokens.last())
-            .map_or(1, |(position, _)| *position)
+        self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |(position, _)| *position)
     }
 
     fn take(&mut self, wanted: &Token) -> bool {
@@ -307,11 +251,7 @@ impl Parser {
     }
 
     fn require(&mut self, wanted: Token, what: &str) -> Result<(), SelectorError> {
-        if self.take(&wanted) {
-            Ok(())
-        } else {
-            Err(self.expected(what))
-        }
+        if self.take(&wanted) { Ok(()) } else { Err(self.expected(what)) }
     }
 
     fn operator<O: Copy>(&mut self, operators: &[(&str, O)]) -> Option<O> {
@@ -360,11 +300,7 @@ mod tests {
     }
 
     fn same(left: &str, right: &str) {
-        assert_eq!(
-            parse(left).unwrap(),
-            parse(right).unwrap(),
-            "{left}   ~   {right}"
-        );
+        assert_eq!(parse(left).unwrap(), parse(right).unwrap(), "{left}   ~   {right}");
     }
 
     #[test]
@@ -386,10 +322,7 @@ mod tests {
 
     #[test]
     fn signs_belong_to_integer_literals() {
-        assert_eq!(
-            parse("-9223372036854775808").unwrap(),
-            Expr::Literal(Operand::Int(i64::MIN))
-        );
+        assert_eq!(parse("-9223372036854775808").unwrap(), Expr::Literal(Operand::Int(i64::MIN)));
         assert_eq!(parse("- + -5").unwrap(), Expr::Literal(Operand::Int(5)));
         assert_eq!(refused("9223372036854775808").position(), 1);
         assert_eq!(refused("a = --9223372036854775808").position(), 5);
@@ -431,25 +364,16 @@ mod tests {
             assert_eq!(refused(text).position(), position, "{text}");
         }
         assert_eq!(refused("a = 1 AND amqp.nonsense = 2").position(), 11);
-        assert_eq!(
-            refused("a IN 1").to_string(),
-            "selector, character 6: expected (, found a number"
-        );
+        assert_eq!(refused("a IN 1").to_string(), "selector, character 6: expected (, found a number");
     }
 
     #[test]
     fn limits_hold() {
         let nested = |depth: usize| format!("{}a{}", "(".repeat(depth), ")".repeat(depth));
         assert!(parse(&nested(SELECTOR_DEPTH_MAX)).is_ok());
-        assert_eq!(
-            refused(&nested(SELECTOR_DEPTH_MAX + 1)).position(),
-            SELECTOR_DEPTH_MAX + 1
-        );
+        assert_eq!(refused(&nested(SELECTOR_DEPTH_MAX + 1)).position(), SELECTOR_DEPTH_MAX + 1);
         assert!(parse(&"(".repeat(SELECTOR_BYTES_MAX)).is_err());
-        assert!(
-            parse(&vec!["(a)"; SELECTOR_FIELDS_MAX].join(" OR ")).is_ok(),
-            "depth is given back"
-        );
+        assert!(parse(&vec!["(a)"; SELECTOR_FIELDS_MAX].join(" OR ")).is_ok(), "depth is given back");
         assert!(parse(&vec!["a"; SELECTOR_FIELDS_MAX + 1].join("+")).is_err());
         assert!(parse(&" ".repeat(SELECTOR_BYTES_MAX)).is_ok());
         assert!(parse(&" ".repeat(SELECTOR_BYTES_MAX + 1)).is_err());
@@ -460,30 +384,22 @@ mod tests {
         same(&format!("{}a", "NOT ".repeat(2001)), "NOT a");
         same(&format!("{}a", "NOT ".repeat(2000)), "NOT NOT a");
         same(&format!("{}a", "-".repeat(8001)), "-a");
-        let Expr::Arithmetic { rest, .. } = parse(&vec!["1"; 4000].join("+")).unwrap() else {
-            panic!("not a sum")
-        };
+        let Expr::Arithmetic { rest, .. } = parse(&vec!["1"; 4000].join("+")).unwrap() else { panic!("not a sum") };
         assert_eq!(rest.len(), 3999);
-        let Expr::Or(parts) = parse(&vec!["1=1"; 1000].join(" OR ")).unwrap() else {
-            panic!("not an OR")
-        };
+        let Expr::Or(parts) = parse(&vec!["1=1"; 1000].join(" OR ")).unwrap() else { panic!("not an OR") };
         assert_eq!(parts.len(), 1000);
     }
 
     #[test]
     fn random_token_soup_never_panics() {
         let soup: Vec<_> =
-            "a 's' 1 2.5 ( ) , = < + - * / AND OR NOT IN LIKE BETWEEN IS NULL TRUE ESCAPE é"
-                .split(' ')
-                .collect();
+            "a 's' 1 2.5 ( ) , = < + - * / AND OR NOT IN LIKE BETWEEN IS NULL TRUE ESCAPE é".split(' ').collect();
         let mut state = 9_u64;
         let mut accepted = 0;
         for _ in 0..50_000 {
             let mut text = String::new();
             for _ in 0..1 + (state >> 60) {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 text.push_str(soup[(state >> 33) as usize % soup.len()]);
                 text.push(' ');
             }

@@ -1,0 +1,119 @@
+//! Messages that could not be delivered, and where they go next.
+//!
+//! Owns the death record and the way from a queue to its dead-letter exchange. Entries that a queue or a consumer gave up come in;
+//! they leave as new envelopes around the same letter, with the record beside it. It must never copy a body or rewrite a head:
+//! sessions write the record out as `x-death` or as an annotation. Rules: RabbitMQ's dead lettering, its cycle detection included.
+
+use std::rc::Rc;
+
+use super::Broker;
+use crate::message::{Message, Name, Traits};
+use crate::queue::QueueId;
+
+/// Records of different deaths that one message keeps; the oldest go first.
+const DEATHS_MAX: usize = 64;
+
+/// Why a message left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Rejected,
+    Expired,
+    MaxLen,
+    DeliveryLimit,
+}
+
+impl Reason {
+    /// The word that clients know.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::MaxLen => "maxlen",
+            Self::DeliveryLimit => "delivery_limit",
+        }
+    }
+}
+
+/// One line of a message's death record: newest first, one per queue and reason.
+#[derive(Clone, Debug)]
+pub struct Death {
+    pub queue: Name,
+    pub reason: Reason,
+    pub count: u64,
+    pub time_s: u64,
+    pub exchange: Name,
+    pub routing_key: Name,
+    /// The time to live that the message had, if it had one: it is taken away, so that it dies only once of it.
+    pub expiration_ms: Option<u64>,
+}
+
+impl Broker {
+    /// Buries what died, while the budget lasts. True when nothing is left.
+    pub fn bury(&mut self) -> bool {
+        while let Some((queue, entry, reason)) = self.dying.pop_front() {
+            self.dead_letter_copy(queue, &entry.message, reason);
+            self.spend(1);
+            if self.work_left == 0 {
+                break;
+            }
+        }
+        self.dying.is_empty()
+    }
+
+    /// Is there something left to bury?
+    pub fn has_dying(&self) -> bool {
+        !self.dying.is_empty()
+    }
+
+    /// Sends a message of `id` to the queue's dead-letter exchange, if there is one.
+    pub(super) fn dead_letter_copy(&mut self, id: QueueId, message: &Rc<Message>, reason: Reason) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let Some(exchange_name) = queue.settings.dead_letter_exchange.clone() else { return };
+        let routing_key = queue.settings.dead_letter_key.clone().unwrap_or_else(|| Rc::clone(&message.routing_key));
+        let (vhost, queue_name) = (queue.vhost, Rc::clone(&queue.name));
+        queue.counters.dead_lettered += 1;
+        let Some(exchange) = self.find_exchange(vhost, &exchange_name) else { return };
+        let deaths = add_death(message, queue_name, reason, self.wall_ns / 1_000_000_000);
+        let traits = Traits { ttl_ms: None, delivery_count: 0, ..message.traits };
+        let letter = Rc::new(message.relabel((exchange_name, routing_key), traits, Some(deaths)));
+        let mut targets = self.route_of(exchange, &letter, &[]);
+        if reason != Reason::Rejected {
+            let deaths = letter.deaths.as_deref().unwrap_or_default();
+            targets.retain(|target| !self.queues.get(*target).is_some_and(|queue| is_cycle(&queue.name, deaths)));
+        }
+        self.totals.dead_lettered += 1;
+        self.deliver_to(&targets, &letter);
+        self.recycle_route(targets);
+    }
+}
+
+fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<[Death]> {
+    let mut deaths: Vec<Death> = message.deaths.as_deref().unwrap_or_default().to_vec();
+    let known = deaths.iter().position(|death| death.queue == queue && death.reason == reason);
+    let death = match known {
+        Some(at) => {
+            let old = deaths.remove(at);
+            Death { count: old.count + 1, time_s, ..old }
+        }
+        None => Death {
+            queue,
+            reason,
+            count: 1,
+            time_s,
+            exchange: Rc::clone(&message.exchange),
+            routing_key: Rc::clone(&message.routing_key),
+            expiration_ms: message.traits.ttl_ms,
+        },
+    };
+    deaths.insert(0, death);
+    deaths.truncate(DEATHS_MAX);
+    Rc::from(deaths)
+}
+
+/// Did the message die in this queue before, and was never rejected by a consumer since? Then it would go round for ever.
+fn is_cycle(queue: &[u8], deaths: &[Death]) -> bool {
+    match deaths.iter().position(|death| *death.queue == *queue) {
+        Some(at) => deaths[..=at].iter().all(|death| death.reason != Reason::Rejected),
+        None => false,
+    }
+}

@@ -1,0 +1,243 @@
+//! The tables of the node: virtual hosts, exchanges, queues, consumers, principals.
+//!
+//! Owns everything that outlives a connection. Changes from Python come in and become rows; sessions publish, consume and settle
+//! through it. It must never know a session, a frame or a socket: what a consumer is told is `delivery.rs`'s business.
+//! Rules: decision 0003 (grants per principal), docs/concepts.
+
+mod deadletter;
+mod publish;
+mod settle;
+mod tables;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::conn::Io;
+use crate::event::{Access, Event, Resource};
+use crate::hash::{Map, Seeded};
+use crate::limits::Limits;
+use crate::memory::{Account, Ledger};
+use crate::message::{Message, Name};
+use crate::queue::consumers::Consumer;
+use crate::queue::ready::Entry;
+use crate::queue::{Queue, QueueId};
+use crate::routing::{Dest, Exchange, ExchangeId};
+use crate::slab::{Id, Slab};
+use crate::timers::{Due, Timers};
+
+pub use deadletter::{Death, Reason};
+pub use publish::Published;
+pub use settle::Outcome;
+pub use tables::Unknown;
+
+/// Names a virtual host.
+pub type VhostId = Id<Vhost>;
+
+/// One virtual host: names of what is in it.
+#[derive(Debug)]
+pub struct Vhost {
+    pub name: Name,
+    pub exchanges: Map<Name, ExchangeId>,
+    pub queues: Map<Name, QueueId>,
+}
+
+/// An answer of the policy, remembered.
+#[derive(Clone, Debug)]
+pub enum Permit {
+    Yes,
+    No(Rc<str>),
+}
+
+/// Where messages to an address go, remembered.
+#[derive(Clone, Debug)]
+pub enum Route {
+    To { exchange: Name, routing_key: Option<Name> },
+    Nowhere { code: u16, text: Rc<str> },
+}
+
+/// A user in a virtual host, and what was decided for it.
+pub struct Principal {
+    pub user: Name,
+    pub vhost: VhostId,
+    pub impersonate: bool,
+    grants: [Map<Name, Permit>; 6],
+    pub addresses: Map<Name, Route>,
+}
+
+/// A binding by its ends, key and arguments.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct BindingRow {
+    source: ExchangeId,
+    dest: Dest,
+    routing_key: Box<[u8]>,
+    arguments: Box<[u8]>,
+}
+
+/// Node-wide counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub published: u64,
+    pub unroutable: u64,
+    pub delivered: u64,
+    pub settled: u64,
+    pub returned: u64,
+    pub dead_lettered: u64,
+    pub connections_opened: u64,
+}
+
+/// The broker's tables and what is due in them.
+pub struct Broker {
+    pub limits: Limits,
+    /// The node's name and version, for peers.
+    pub node: Rc<str>,
+    pub version: Rc<str>,
+    pub vhosts: Slab<Vhost>,
+    pub exchanges: Slab<Exchange>,
+    pub queues: Slab<Queue>,
+    pub consumers: Slab<Consumer>,
+    pub timers: Timers,
+    pub events: Vec<Event>,
+    pub ledger: Rc<Ledger>,
+    pub totals: Totals,
+    pub now_ns: u64,
+    pub wall_ns: u64,
+    /// Units of work this call may still do.
+    pub work_left: u32,
+    /// Rises with every change that could make a remembered route or grant wrong.
+    pub generation: u64,
+    /// Queues with something to deliver.
+    pub dirty: VecDeque<QueueId>,
+    /// Consumers of deleted queues, to be told by their sessions.
+    pub cancelled: Vec<Consumer>,
+    /// Connections (raw ids) of principals whose waiting question was answered.
+    pub answered: Vec<u32>,
+    /// The node's own account: messages it makes itself.
+    pub own_account: Rc<Account>,
+    /// Deliveries to direct reply-to consumers, for `delivery.rs`.
+    pub replies: VecDeque<(Name, Rc<Message>)>,
+    seed: Seeded,
+    vhost_names: Map<Name, VhostId>,
+    principals: Map<u32, Principal>,
+    bindings: Map<BindingRow, ()>,
+    bound: Map<Dest, Vec<BindingRow>>,
+    dying: VecDeque<(QueueId, Entry, Reason)>,
+    delayed: Map<u64, (ExchangeId, Rc<Message>)>,
+    delayed_count: u64,
+    route_mark: u64,
+    route: Vec<QueueId>,
+    requests: u64,
+    /// Bindings of headers exchanges: while there are none, a route depends on exchange and key alone.
+    headers_bound: usize,
+    no_name: Name,
+}
+
+impl Broker {
+    pub fn new(limits: Limits, seed: u64, now_ns: u64, wall_ns: u64) -> Self {
+        let seed = Seeded(seed);
+        let ledger = Ledger::new(limits.memory_bytes_max);
+        Self {
+            own_account: ledger.account(),
+            ledger,
+            limits,
+            node: Rc::from("weft"),
+            version: Rc::from(env!("CARGO_PKG_VERSION")),
+            vhosts: Slab::default(),
+            exchanges: Slab::default(),
+            queues: Slab::default(),
+            consumers: Slab::default(),
+            timers: Timers::default(),
+            events: Vec::new(),
+            totals: Totals::default(),
+            now_ns,
+            wall_ns,
+            work_left: 0,
+            generation: 1,
+            dirty: VecDeque::new(),
+            cancelled: Vec::new(),
+            answered: Vec::new(),
+            replies: VecDeque::new(),
+            seed,
+            vhost_names: Map::with_hasher(seed),
+            principals: Map::with_hasher(seed),
+            bindings: Map::with_hasher(seed),
+            bound: Map::with_hasher(seed),
+            dying: VecDeque::new(),
+            delayed: Map::with_hasher(seed),
+            delayed_count: 0,
+            route_mark: 0,
+            route: Vec::new(),
+            requests: 0,
+            headers_bound: 0,
+            no_name: Rc::from(&b""[..]),
+        }
+    }
+
+    /// The empty name, shared.
+    pub fn no_name(&self) -> Name {
+        Rc::clone(&self.no_name)
+    }
+
+    /// A number no other request has.
+    pub fn next_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// Spends `units` of this call's budget.
+    #[inline]
+    pub fn spend(&mut self, units: u32) {
+        self.work_left = self.work_left.saturating_sub(units);
+    }
+
+    /// Puts a queue on the list of those to pump.
+    #[inline]
+    pub fn touch(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.get_mut(id) {
+            if !std::mem::replace(&mut queue.dirty, true) {
+                self.dirty.push_back(id);
+            }
+        }
+    }
+
+    /// Wants a connection to be looked at by `at_ns`.
+    pub fn schedule_conn(&mut self, io: &mut Io, at_ns: u64) {
+        if at_ns < io.timer_ns {
+            io.timer_ns = at_ns;
+            self.timers.set(at_ns, Due::Conn(io.id));
+        }
+    }
+
+    pub fn find_vhost(&self, name: &[u8]) -> Option<VhostId> {
+        self.vhost_names.get(name).copied()
+    }
+    pub fn find_queue(&self, vhost: VhostId, name: &[u8]) -> Option<QueueId> {
+        self.vhosts.get(vhost)?.queues.get(name).copied()
+    }
+    pub fn find_exchange(&self, vhost: VhostId, name: &[u8]) -> Option<ExchangeId> {
+        self.vhosts.get(vhost)?.exchanges.get(name).copied()
+    }
+    pub fn principal(&self, id: u32) -> Option<&Principal> {
+        self.principals.get(&id)
+    }
+
+    /// May this principal do that? None: nobody has been asked yet.
+    pub fn permit(&self, principal: u32, access: Access, kind: Resource, name: &[u8]) -> Option<&Permit> {
+        self.principals.get(&principal)?.grants[Principal::slot(access, kind)].get(name)
+    }
+
+    /// Where this principal's messages to `address` go. None: nobody has been asked yet.
+    pub fn address(&self, principal: u32, address: &[u8]) -> Option<&Route> {
+        self.principals.get(&principal)?.addresses.get(address)
+    }
+}
+
+impl Principal {
+    fn new(user: Name, vhost: VhostId, impersonate: bool, seed: Seeded) -> Self {
+        let grants = std::array::from_fn(|_| Map::with_hasher(seed));
+        Self { user, vhost, impersonate, grants, addresses: Map::with_hasher(seed) }
+    }
+
+    fn slot(access: Access, kind: Resource) -> usize {
+        access as usize * 2 + kind as usize
+    }
+}

@@ -1,0 +1,194 @@
+//! A message arrives: it is routed, once, and put into queues.
+//!
+//! Owns the way from an exchange to the queues it leads to. A built message and its exchange come in; how many queues took it comes
+//! out, and the queues are marked for delivery. It must never deliver: that happens at the end of the turn, for all queues at once.
+//! Rules: one copy per queue and publish; alternate exchanges where nothing matched; exchange cycles end at the second visit.
+
+use std::hash::BuildHasher;
+use std::rc::Rc;
+
+use super::{Broker, Reason};
+use crate::fields;
+use crate::message::Message;
+use crate::queue::ready::NEVER;
+use crate::queue::{Offer, QueueId};
+use crate::routing::{Dest, ExchangeId};
+use crate::timers::Due;
+
+/// What became of a published message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Queues that it reached.
+    pub queues: usize,
+    /// Some queue refused it (`reject-publish`).
+    pub rejected: bool,
+}
+
+impl Broker {
+    /// Routes a message by its exchange and key, and by `more_keys` (the CC and BCC headers).
+    pub fn publish(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[&[u8]]) -> Published {
+        let targets = self.route_of(exchange, message, more_keys);
+        let published = self.deliver_to(&targets, message);
+        self.route = targets;
+        published
+    }
+
+    /// The queues a message reaches. The caller hands the vector back by assigning `route`, so that it is not allocated anew.
+    pub fn route_of(&mut self, exchange: ExchangeId, message: &Message, more_keys: &[&[u8]]) -> Vec<QueueId> {
+        let mut targets = std::mem::take(&mut self.route);
+        targets.clear();
+        self.route_mark += 1;
+        let mark = self.route_mark;
+        let mut visit = vec![exchange];
+        while let Some(id) = visit.pop() {
+            let Some(exchange) = self.exchanges.get_mut(id) else { continue };
+            if std::mem::replace(&mut exchange.mark, mark) == mark {
+                continue;
+            }
+            let before = targets.len() + visit.len();
+            let mut matched = false;
+            let queues = &mut self.queues;
+            let mut found = |dest| match dest {
+                Dest::Queue(id) => {
+                    matched = true;
+                    if let Some(queue) = queues.get_mut(id) {
+                        if std::mem::replace(&mut queue.mark, mark) != mark {
+                            targets.push(id);
+                        }
+                    }
+                }
+                Dest::Exchange(id) => {
+                    matched = true;
+                    visit.push(id);
+                }
+            };
+            let is_default = exchange.name.is_empty();
+            for key in std::iter::once(&*message.routing_key).chain(more_keys.iter().copied()) {
+                if is_default {
+                    let queue = self.vhosts.get(exchange.vhost).and_then(|vhost| vhost.queues.get(key));
+                    queue.into_iter().for_each(|id| found(Dest::Queue(*id)));
+                } else {
+                    exchange.find(key, |name| fields::header(message, name), &mut found);
+                }
+            }
+            if !matched {
+                if let (Some(name), Some(vhost)) = (&exchange.alternate, self.vhosts.get(exchange.vhost)) {
+                    visit.extend(vhost.exchanges.get(name).copied());
+                }
+            }
+            self.work_left = self.work_left.saturating_sub((targets.len() + visit.len()).saturating_sub(before) as u32);
+        }
+        targets
+    }
+
+    /// Gives a vector from `route_of` back for the next one.
+    pub fn recycle_route(&mut self, targets: Vec<QueueId>) {
+        self.route = targets;
+    }
+
+    /// Puts a message into these queues.
+    #[inline]
+    pub fn deliver_to(&mut self, targets: &[QueueId], message: &Rc<Message>) -> Published {
+        let mut published = Published::default();
+        self.totals.published += 1;
+        for id in targets {
+            match self.enqueue(*id, message) {
+                Some(Offer::Taken) => published.queues += 1,
+                Some(Offer::Rejected { .. }) => {
+                    published.queues += 1;
+                    published.rejected = true;
+                }
+                None => {}
+            }
+        }
+        if published.queues == 0 {
+            self.totals.unroutable += 1;
+        }
+        published
+    }
+
+    #[inline]
+    fn enqueue(&mut self, id: QueueId, message: &Rc<Message>) -> Option<Offer> {
+        let now_ns = self.now_ns;
+        self.work_left = self.work_left.saturating_sub(1);
+        let queue = self.queues.get_mut(id)?;
+        let offer = queue.offer(message, now_ns);
+        if let Offer::Rejected { dead_letter } = offer {
+            if dead_letter {
+                self.dead_letter_copy(id, message, Reason::MaxLen);
+            }
+            return Some(offer);
+        }
+        while let Some(entry) = queue.pop_excess() {
+            self.dying.push_back((id, entry, Reason::MaxLen));
+        }
+        let timed = queue.settings.message_ttl_ms.is_some() || message.traits.ttl_ms.is_some();
+        if !std::mem::replace(&mut queue.dirty, true) {
+            self.dirty.push_back(id);
+        }
+        if queue.ring.has_searched() {
+            self.wake_searched(id);
+        }
+        if timed {
+            self.schedule(id);
+        }
+        Some(offer)
+    }
+
+    /// Consumers that had seen everything look again.
+    pub(super) fn wake_searched(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        for consumer_id in queue.ring.take_searched() {
+            if let Some(consumer) = self.consumers.get_mut(consumer_id) {
+                queue.ring.wake(consumer_id, consumer);
+            }
+        }
+    }
+
+    /// Sets the queue's timer if its next deadline is earlier than the one that is set.
+    pub fn schedule(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let deadline_ns = queue.deadline_ns();
+        if deadline_ns < queue.timer_ns {
+            queue.timer_ns = deadline_ns;
+            self.timers.set(deadline_ns, Due::Queue(id));
+        }
+    }
+
+    /// Keeps a message until its time, then routes it by `exchange`.
+    pub fn delay(&mut self, exchange: ExchangeId, message: Rc<Message>, delay_ms: u64) {
+        self.delayed_count += 1;
+        self.delayed.insert(self.delayed_count, (exchange, message));
+        let at_ns = self.now_ns.saturating_add(delay_ms.saturating_mul(1_000_000)).min(NEVER - 1);
+        self.timers.set(at_ns, Due::Delayed(self.delayed_count));
+    }
+
+    /// A delayed message's time has come.
+    pub fn release_delayed(&mut self, number: u64) {
+        if let Some((exchange, message)) = self.delayed.remove(&number) {
+            self.publish(exchange, &message, &[]);
+        }
+    }
+
+    /// A word that only this node knows, for the direct reply-to address of a channel.
+    pub fn reply_secret(&self, conn: u64, channel: u16) -> u64 {
+        self.seed.hash_one((conn, u32::from(channel), "reply"))
+    }
+
+    /// A reply to a direct reply-to address: no queue, it goes to the channel that asked.
+    pub fn reply(&mut self, message: &Rc<Message>) -> Published {
+        self.totals.published += 1;
+        self.replies.push_back((Rc::clone(&message.routing_key), Rc::clone(message)));
+        Published { queues: 1, rejected: false }
+    }
+
+    /// Is there any exchange whose choice depends on more than the routing key?
+    pub fn has_headers_exchanges(&self) -> bool {
+        self.headers_bound > 0
+    }
+
+    /// Messages that wait for their time.
+    pub fn delayed_len(&self) -> usize {
+        self.delayed.len()
+    }
+}

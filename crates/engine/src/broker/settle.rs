@@ -1,0 +1,173 @@
+//! A delivery ends: accepted, rejected, or back into its queue.
+//!
+//! Owns what consumers do to queues: joining, leaving, taking one message, settling. Sessions call it per decision of a peer, with
+//! the entry they held. It must never write to a peer. Rules: AMQP 1.0 section 3.4 (delivery states); RabbitMQ's requeue, delivery
+//! limit, auto-delete and single active consumer.
+
+use super::{Broker, Reason};
+use crate::event::{Event, Unused};
+use crate::queue::QueueId;
+use crate::queue::consumers::{Consumer, ConsumerId};
+use crate::queue::ready::Entry;
+use crate::timers::Due;
+
+/// How a delivery ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done with.
+    Accepted,
+    /// Bad: to the dead letters.
+    Rejected,
+    /// Not processed: back to its place. `failed` counts against the delivery limit.
+    Returned { failed: bool },
+}
+
+impl Broker {
+    /// Ends the delivery of `entry`, which came from `id`. A queue that is gone takes its messages with it.
+    pub fn settle(&mut self, id: QueueId, mut entry: Entry, outcome: Outcome) {
+        self.totals.settled += u64::from(outcome == Outcome::Accepted);
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.unsettled -= 1;
+        match outcome {
+            Outcome::Accepted => {
+                queue.counters.settled += 1;
+                self.when_empty(id);
+            }
+            Outcome::Rejected => self.dying.push_back((id, entry, Reason::Rejected)),
+            Outcome::Returned { failed } => {
+                queue.counters.returned += 1;
+                self.totals.returned += 1;
+                entry.redelivered = true;
+                entry.failures += u32::from(failed);
+                if queue.settings.delivery_limit.is_some_and(|limit| entry.failures > limit) {
+                    self.dying.push_back((id, entry, Reason::DeliveryLimit));
+                    return;
+                }
+                self.put_back(id, entry);
+            }
+        }
+    }
+
+    /// Puts an entry back where it was, as if nobody had taken it.
+    pub fn put_back(&mut self, id: QueueId, entry: Entry) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let (position, timed) = (entry.position, entry.expires_ns != crate::queue::ready::NEVER);
+        queue.ready.put_back(entry);
+        for member in queue.ring.members() {
+            if let Some(consumer) = self.consumers.get_mut(member) {
+                if !consumer.browse {
+                    consumer.cursor = consumer.cursor.min(position);
+                }
+            }
+        }
+        self.wake_searched(id);
+        self.touch(id);
+        if timed {
+            self.schedule(id);
+        }
+    }
+
+    /// A dynamic node that lives as long as its messages may go now.
+    pub fn when_empty(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get(id) else { return };
+        if queue.settings.delete_when_empty && queue.ready.is_empty() && queue.unsettled == 0 {
+            self.report_unused(id, Unused::Empty);
+        }
+    }
+
+    /// Takes the first ready message, as `basic.get` does. The caller owes a `settle`, or calls `forget` for one without.
+    pub fn get(&mut self, id: QueueId) -> Option<Entry> {
+        let now_ns = self.now_ns;
+        let queue = self.queues.get_mut(id)?;
+        while let Some(entry) = queue.pop_expired(now_ns) {
+            self.dying.push_back((id, entry, Reason::Expired));
+        }
+        queue.used_ns = now_ns;
+        let entry = queue.ready.pop_front()?;
+        queue.unsettled += 1;
+        queue.counters.delivered += 1;
+        self.totals.delivered += 1;
+        Some(entry)
+    }
+
+    /// An entry left its queue for good; where it goes next is seen to before the call ends.
+    pub fn died(&mut self, id: QueueId, entry: Entry, reason: Reason) {
+        self.dying.push_back((id, entry, reason));
+    }
+
+    /// A queue loses all its ready messages; how many is told.
+    pub fn purge(&mut self, id: QueueId) -> usize {
+        self.queues.get_mut(id).map_or(0, |queue| queue.ready.drain().len())
+    }
+
+    /// A consumer joins its queue, awake.
+    pub fn join(&mut self, consumer: Consumer) -> Option<ConsumerId> {
+        let queue_id = consumer.queue;
+        let priority = consumer.priority;
+        self.queues.get(queue_id)?;
+        let id = self.consumers.insert(consumer);
+        let queue = self.queues.get_mut(queue_id)?;
+        queue.ring.join(id, priority);
+        self.wake(id);
+        Some(id)
+    }
+
+    /// A consumer can take messages again.
+    pub fn wake(&mut self, id: ConsumerId) {
+        let Some(consumer) = self.consumers.get_mut(id) else { return };
+        let queue_id = consumer.queue;
+        let Some(queue) = self.queues.get_mut(queue_id) else { return };
+        if queue.settings.single_active && !consumer.browse && queue.ring.single() != Some(id) {
+            return;
+        }
+        queue.ring.wake(id, consumer);
+        self.touch(queue_id);
+    }
+
+    /// A consumer leaves. The last one of an auto-delete queue takes the queue with it, once Python has said so.
+    pub fn leave(&mut self, id: ConsumerId) -> Option<Consumer> {
+        let consumer = self.consumers.remove(id)?;
+        let now_ns = self.now_ns;
+        let queue = self.queues.get_mut(consumer.queue)?;
+        queue.ring.leave(id);
+        queue.used_ns = now_ns;
+        if queue.ring.is_empty() && queue.settings.auto_delete {
+            self.report_unused(consumer.queue, Unused::AutoDelete);
+        } else if queue.settings.single_active {
+            if let Some(next) = queue.ring.single() {
+                self.wake(next);
+            }
+        }
+        self.schedule(consumer.queue);
+        Some(consumer)
+    }
+
+    fn report_unused(&mut self, id: QueueId, cause: Unused) {
+        let Some(queue) = self.queues.get(id) else { return };
+        let Some(vhost) = self.vhosts.get(queue.vhost) else { return };
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        self.events.push(Event::QueueUnused { vhost: name(&vhost.name), queue: name(&queue.name), cause });
+    }
+
+    /// A queue's timer fired: heads expire, and an idle queue may be over.
+    pub fn queue_due(&mut self, id: QueueId) {
+        let now_ns = self.now_ns;
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.timer_ns = crate::queue::ready::NEVER;
+        while let Some(entry) = queue.pop_expired(now_ns) {
+            self.dying.push_back((id, entry, Reason::Expired));
+            if self.dying.len() > self.limits.work_max as usize {
+                // The rest in the next turn, so that a million expiring at once stop nobody.
+                queue.timer_ns = now_ns;
+                self.timers.set(now_ns, Due::Queue(id));
+                return;
+            }
+        }
+        let idle_ns = queue.settings.expires_ms.map(|ms| queue.used_ns.saturating_add(ms.saturating_mul(1_000_000)));
+        if queue.ring.is_empty() && idle_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.report_unused(id, Unused::Expired);
+            return;
+        }
+        self.schedule(id);
+    }
+}

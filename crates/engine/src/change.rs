@@ -1,0 +1,132 @@
+//! What Python tells the engine: the native twins of `weft.model.changes`, where each field is explained.
+//!
+//! Owns the closed set of changes. The binding builds them from Python values, `Engine::apply` turns each into an answer or a row of
+//! a table. It must never name anything but ids, names and plain values.
+//! Rule: applied in order; one that names something unknown is refused and ends the list.
+
+use crate::event::{Access, Resource};
+use crate::queue::Settings;
+
+/// How an exchange chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeKind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+}
+
+/// What a 1.0 link ends at, and what its receiver wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct LinkPlan {
+    pub address: Option<String>,
+    pub queue: Option<String>,
+    pub exchange: Option<String>,
+    pub routing_key: Option<String>,
+    pub anonymous: bool,
+    pub browse: bool,
+    pub selector: Option<String>,
+    pub subject_filter: Option<String>,
+    pub no_local: bool,
+    pub filters: Vec<String>,
+    pub capabilities: Vec<String>,
+    pub watch: bool,
+}
+
+/// One end of a binding with its key and arguments (a 0-9-1 table's content).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BindingSpec {
+    pub vhost: String,
+    pub source: String,
+    pub kind: Resource,
+    pub destination: String,
+    pub routing_key: String,
+    pub arguments: Box<[u8]>,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Accept {
+        request: u64,
+        principal: u32,
+        name: String,
+        messages: u32,
+        consumers: u32,
+    },
+    Challenge {
+        request: u64,
+        data: Vec<u8>,
+    },
+    Refuse {
+        request: u64,
+        code: u16,
+        text: String,
+    },
+    AcceptLink {
+        request: u64,
+        plan: Box<LinkPlan>,
+    },
+    SetPrincipal {
+        principal: u32,
+        user: String,
+        vhost: String,
+        impersonate: bool,
+    },
+    Revoke {
+        principal: u32,
+    },
+    Grant {
+        principal: u32,
+        access: Access,
+        kind: Resource,
+        name: String,
+        allowed: bool,
+        text: String,
+    },
+    SetAddress {
+        principal: u32,
+        address: String,
+        exchange: Option<String>,
+        routing_key: Option<String>,
+        code: u16,
+        text: String,
+    },
+    CreateVhost {
+        name: String,
+    },
+    DeleteVhost {
+        name: String,
+    },
+    DeclareExchange {
+        vhost: String,
+        name: String,
+        kind: ExchangeKind,
+        internal: bool,
+        delayed: bool,
+        alternate: Option<String>,
+    },
+    DeleteExchange {
+        vhost: String,
+        name: String,
+    },
+    DeclareQueue {
+        vhost: String,
+        name: String,
+        settings: Box<Settings>,
+    },
+    DeleteQueue {
+        vhost: String,
+        name: String,
+    },
+    Bind(BindingSpec),
+    Unbind(BindingSpec),
+    CloseConnection {
+        conn: u64,
+        code: u16,
+        text: String,
+    },
+    Quiesce {
+        on: bool,
+    },
+}

@@ -1,0 +1,131 @@
+//! A connection as the engine sees it: bytes waiting in, bytes waiting out, and a session between them.
+//!
+//! Owns what both protocols need of a connection. The node feeds and drains it; the session inside reads frames from it and writes
+//! frames to it. It must never know what the frames mean. Rule: a connection that waits for a decision keeps its bytes and reads on
+//! from the same frame when the answer is there.
+
+use std::rc::Rc;
+
+use crate::memory::Account;
+use crate::queue::consumers::ConsumerId;
+use crate::session::Session;
+use crate::slab::Id;
+
+/// Names a connection.
+pub type ConnId = Id<Conn>;
+
+/// An output buffer keeps this much room when it was flushed, so that an idle connection costs little.
+const OUTPUT_KEEP_BYTES: usize = 4 << 10;
+
+/// One connection.
+pub struct Conn {
+    pub io: Io,
+    pub session: Session,
+}
+
+/// The bytes and flags of a connection.
+pub struct Io {
+    pub id: ConnId,
+    /// Bytes received and not yet understood: part of a frame, or what waits for a decision.
+    pub input: Vec<u8>,
+    /// Bytes to send.
+    pub output: Vec<u8>,
+    /// The request or grant this connection waits for; nothing is read meanwhile.
+    pub parked: Option<Wait>,
+    /// The node was told to stop reading.
+    pub paused: bool,
+    /// The socket takes bytes.
+    pub writable: bool,
+    /// Waits in the engine's list of connections with output.
+    pub listed: bool,
+    /// Waits in the engine's list of connections with input left over.
+    pub queued: bool,
+    /// Nothing more is read; hang up once the output is flushed.
+    pub finished: bool,
+    /// The node was told to hang up.
+    pub hung_up: bool,
+    /// The session was told that memory is short.
+    pub blocked: bool,
+    /// The earliest timer set for this connection.
+    pub timer_ns: u64,
+    /// The peer is on this machine.
+    pub local: bool,
+    pub tls: bool,
+    pub principal: u32,
+    pub account: Rc<Account>,
+    /// This connection has published: memory limits apply to it.
+    pub publishes: bool,
+    pub opened_ns: u64,
+    pub received_ns: u64,
+    pub sent_ns: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Consumers that sleep because the output is full.
+    pub stalled: Vec<ConsumerId>,
+    /// Why it ends, for the event.
+    pub cause: Option<String>,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The answer to this request.
+    Answer(u64),
+    /// Any grant or address for this principal.
+    Grant(u32),
+}
+
+impl Io {
+    pub fn new(id: ConnId, account: Rc<Account>, flags: (bool, bool), now_ns: u64) -> Self {
+        Self {
+            id,
+            input: Vec::new(),
+            output: Vec::new(),
+            parked: None,
+            paused: false,
+            writable: true,
+            listed: false,
+            queued: false,
+            finished: false,
+            hung_up: false,
+            blocked: false,
+            timer_ns: u64::MAX,
+            tls: flags.0,
+            local: flags.1,
+            principal: 0,
+            account,
+            publishes: false,
+            opened_ns: now_ns,
+            received_ns: now_ns,
+            sent_ns: now_ns,
+            bytes_in: 0,
+            bytes_out: 0,
+            stalled: Vec::new(),
+            cause: None,
+        }
+    }
+
+    /// Is there room for another delivery?
+    #[inline]
+    pub fn has_room(&self, output_bytes_max: usize) -> bool {
+        self.writable && self.output.len() < output_bytes_max
+    }
+
+    /// Hands out what is to be sent and keeps a small buffer.
+    pub fn sent(&mut self, now_ns: u64) {
+        self.sent_ns = now_ns;
+        self.bytes_out += self.output.len() as u64;
+        self.output.clear();
+        if self.output.capacity() > OUTPUT_KEEP_BYTES && self.stalled.is_empty() {
+            self.output.shrink_to(OUTPUT_KEEP_BYTES);
+        }
+    }
+
+    /// Ends the connection: nothing more is read, `cause` is told when it is gone.
+    pub fn finish(&mut self, cause: impl Into<String>) {
+        self.finished = true;
+        self.input = Vec::new();
+        self.parked = None;
+        self.cause.get_or_insert_with(|| cause.into());
+    }
+}

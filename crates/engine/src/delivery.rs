@@ -1,0 +1,208 @@
+//! Messages leave their queues: the only place that sees queues and sessions together.
+//!
+//! Owns the pump. Queues that have something to deliver come in from the broker's list; each hands its entries to consumers in turn,
+//! as long as they can take them and the call's budget lasts. It must never wait: a consumer that cannot take sleeps until its session
+//! or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max (how much in one call).
+
+use crate::broker::{Broker, Reason};
+use crate::conn::{Conn, ConnId};
+use crate::local::Locals;
+use crate::queue::QueueId;
+use crate::queue::consumers::{ConsumerId, Target};
+use crate::queue::ready::Entry;
+use crate::session::{Readiness, Session};
+use crate::slab::Slab;
+
+/// Entries that one search for a filter may look at before others get their turn.
+const SEARCH_STEPS: u32 = 1_000;
+
+/// The pump's view of the engine.
+pub struct Pump<'e> {
+    pub broker: &'e mut Broker,
+    pub conns: &'e mut Slab<Conn>,
+    pub locals: &'e mut Locals,
+    /// Connections that got output.
+    pub written: &'e mut Vec<ConnId>,
+    /// Bytes of output made since the last flush.
+    pub output_bytes: &'e mut usize,
+}
+
+/// What became of a turn.
+enum Turn {
+    /// A message was delivered, or a consumer was put to sleep: go on.
+    Next,
+    /// Nothing to do for this queue now.
+    Idle,
+}
+
+impl Pump<'_> {
+    /// Pumps every queue on the list while the budget lasts.
+    pub fn run(&mut self) {
+        while let Some(id) = self.broker.dirty.pop_front() {
+            if let Some(queue) = self.broker.queues.get_mut(id) {
+                queue.dirty = false;
+            }
+            let start = self.broker.work_left;
+            while let Turn::Next = self.turn(id) {
+                // An eighth of the budget each, so that one full queue does not keep the others waiting.
+                if self.broker.work_left == 0 || start - self.broker.work_left > self.broker.limits.work_max / 8 {
+                    self.broker.touch(id);
+                    break;
+                }
+            }
+            if self.broker.work_left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// One message to one consumer.
+    fn turn(&mut self, id: QueueId) -> Turn {
+        let now_ns = self.broker.now_ns;
+        let Some(queue) = self.broker.queues.get_mut(id) else { return Turn::Idle };
+        if let Some(entry) = queue.pop_expired(now_ns) {
+            self.broker.died(id, entry, Reason::Expired);
+            return Turn::Next;
+        }
+        if queue.ready.is_empty() {
+            return Turn::Idle;
+        }
+        let Some(consumer_id) = queue.ring.next() else { return Turn::Idle };
+        let Some(consumer) = self.broker.consumers.get_mut(consumer_id) else {
+            queue.ring.leave(consumer_id);
+            return Turn::Next;
+        };
+        let (target, conn_id) = (consumer.target, ConnId::from_raw(consumer.conn));
+        let readiness = match (target, self.conns.get_mut(conn_id)) {
+            (Target::Local { handle }, _) => self.locals.readiness(handle),
+            (_, Some(conn)) => conn.session.readiness(&conn.io, self.broker, target),
+            (_, None) => Readiness::NoCredit,
+        };
+        if readiness != Readiness::Ready {
+            return self.put_to_sleep(id, consumer_id, readiness);
+        }
+        let Some(entry) = self.pick(id, consumer_id) else { return Turn::Next };
+        self.broker.spend(1);
+        self.hand_over(id, target, conn_id, entry);
+        Turn::Next
+    }
+
+    /// It cannot take anything now.
+    fn put_to_sleep(&mut self, id: QueueId, consumer_id: ConsumerId, readiness: Readiness) -> Turn {
+        let (Some(queue), Some(consumer)) =
+            (self.broker.queues.get_mut(id), self.broker.consumers.get_mut(consumer_id))
+        else {
+            return Turn::Idle;
+        };
+        queue.ring.sleep(consumer);
+        if readiness == Readiness::NoRoom {
+            if let Some(conn) = self.conns.get_mut(ConnId::from_raw(consumer.conn)) {
+                conn.io.stalled.push(consumer_id);
+            }
+        }
+        Turn::Next
+    }
+
+    /// The entry this consumer gets: the first, or the first that it wants. None puts it aside until there is more.
+    #[inline]
+    fn pick(&mut self, id: QueueId, consumer_id: ConsumerId) -> Option<Picked> {
+        let broker = &mut *self.broker;
+        let queue = broker.queues.get_mut(id)?;
+        let consumer = broker.consumers.get_mut(consumer_id)?;
+        queue.ring.rotate();
+        if !consumer.searches() {
+            queue.unsettled += 1;
+            return queue.ready.pop_front().map(Picked::Taken);
+        }
+        let mut steps = SEARCH_STEPS.min(broker.work_left);
+        let before = steps;
+        let filter = consumer.filter.as_deref();
+        let wants = |entry: &Entry| filter.is_none_or(|filter| filter.wants(entry));
+        let found = queue.ready.find(&mut consumer.cursor, &mut steps, wants);
+        broker.work_left = broker.work_left.saturating_sub(before - steps);
+        match found {
+            None if steps > 0 => {
+                queue.ring.unrotate();
+                queue.ring.park_searched(consumer_id, consumer);
+                None
+            }
+            None => None,
+            Some(position) if consumer.browse => {
+                consumer.cursor = position + 1;
+                queue.ready.get(position).map(|entry| Picked::Copied(entry.copy()))
+            }
+            Some(position) => {
+                queue.unsettled += 1;
+                queue.ready.take(position).map(Picked::Taken)
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_over(&mut self, id: QueueId, target: Target, conn_id: ConnId, picked: Picked) {
+        let (entry, taken) = match picked {
+            Picked::Taken(entry) => (entry, true),
+            Picked::Copied(entry) => (entry, false),
+        };
+        // A browser's copy belongs to no queue, so that settling it changes nothing.
+        let from = if taken { id } else { QueueId::from_raw(0) };
+        self.broker.totals.delivered += 1;
+        let settled = match target {
+            Target::Local { handle } => {
+                self.locals.deliver(handle, from, entry);
+                None
+            }
+            _ => {
+                let Some(conn) = self.conns.get_mut(conn_id) else { return self.broker.put_back(id, entry) };
+                let before = conn.io.output.len();
+                let back = conn.session.deliver(&mut conn.io, self.broker, target, from, entry);
+                *self.output_bytes += conn.io.output.len() - before;
+                if !std::mem::replace(&mut conn.io.listed, true) {
+                    self.written.push(conn_id);
+                }
+                back
+            }
+        };
+        let Some(queue) = self.broker.queues.get_mut(id) else { return };
+        queue.counters.delivered += 1;
+        if settled.is_some() && taken {
+            queue.unsettled -= 1;
+            queue.counters.settled += 1;
+            self.broker.totals.settled += 1;
+            if queue.settings.delete_when_empty {
+                self.broker.when_empty(id);
+            }
+        }
+    }
+
+    /// Replies go straight to the channel that asked, if it is still there.
+    pub fn replies(&mut self) {
+        while let Some((address, message)) = self.broker.replies.pop_front() {
+            let Some((conn_id, number, secret)) = parse_reply_address(&address) else { continue };
+            if self.broker.reply_secret(conn_id.raw(), number) != secret {
+                continue;
+            }
+            let Some(conn) = self.conns.get_mut(conn_id) else { continue };
+            let delivered = match &mut conn.session {
+                Session::Amqp091(session) => session.deliver_reply(&mut conn.io, number, &message),
+                _ => false,
+            };
+            if delivered && !std::mem::replace(&mut conn.io.listed, true) {
+                self.written.push(conn_id);
+            }
+        }
+    }
+}
+
+enum Picked {
+    Taken(Entry),
+    Copied(Entry),
+}
+
+fn parse_reply_address(address: &[u8]) -> Option<(ConnId, u16, u64)> {
+    let mut words = std::str::from_utf8(address).ok()?.rsplit('.');
+    let secret = u64::from_str_radix(words.next()?, 16).ok()?;
+    let number = u16::from_str_radix(words.next()?, 16).ok()?;
+    let conn = u64::from_str_radix(words.next()?, 16).ok()?;
+    Some((ConnId::from_raw(conn), number, secret))
+}

@@ -1,0 +1,450 @@
+//! The engine: one node's connections, tables and queues behind a handful of calls.
+//!
+//! Owns everything of a node that runs per message. Bytes, time and changes come in; signals, bytes and events go out. The driver calls
+//! `receive`, `close`, `writable`, `advance` and `apply` as the world moves, then polls: events while EVENTS is set, `poll_transmit`
+//! until it is empty, `poll_timeout` when TIMER is set. It must never do I/O, read a clock or roll dice.
+//! Rule: HOUSE order of work in every call: input left over, queues, dead letters, then memory; `limits.work_max` bounds each.
+
+use std::collections::VecDeque;
+
+use crate::broker::Broker;
+use crate::conn::{Conn, ConnId, Io, Wait};
+use crate::delivery::Pump;
+use crate::event::Event;
+use crate::hash::{Map, Seeded};
+use crate::limits::Limits;
+use crate::local::Locals;
+use crate::session::Session;
+use crate::slab::Slab;
+use crate::timers::Due;
+
+/// What the driver has to do after a call; a set of bits.
+pub mod signal {
+    /// There is output: flush once in this turn.
+    pub const OUTPUT: u32 = 1;
+    /// Much output: flush before reading anything else.
+    pub const FLUSH: u32 = 2;
+    /// Stop reading the connection; `ReadingResumed` ends it.
+    pub const PAUSE: u32 = 4;
+    /// Decisions are wanted.
+    pub const EVENTS: u32 = 16;
+    /// The next deadline moved earlier.
+    pub const TIMER: u32 = 32;
+    /// Budget spent, work left: call `advance` in the next turn.
+    pub const MORE: u32 = 64;
+    /// Local consumers have deliveries.
+    pub const LOCAL: u32 = 128;
+}
+
+/// Unread input that a connection may pile up while it waits for a decision or for budget.
+const INPUT_BYTES_MAX: usize = 1 << 20;
+/// An input buffer keeps this much room when it ran empty.
+const INPUT_KEEP_BYTES: usize = 1 << 10;
+
+/// The caller named a connection that does not exist.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoSuchConnection;
+
+/// One node's deterministic machine.
+pub struct Engine {
+    pub broker: Broker,
+    pub conns: Slab<Conn>,
+    pub locals: Locals,
+    /// Connections with output.
+    written: Vec<ConnId>,
+    output_bytes: usize,
+    /// Connections with input left over that could be read.
+    backlog: VecDeque<ConnId>,
+    /// Connections that wait for a grant.
+    waiting: Vec<ConnId>,
+    /// Connections the driver does not read, or that were told to hold back.
+    held: Vec<ConnId>,
+    pub(crate) requests: Map<u64, ConnId>,
+    pub(crate) quiesced: bool,
+    told_timer_ns: u64,
+    alarm: bool,
+}
+
+impl Engine {
+    /// An empty node. The same seed and the same calls give the same bytes.
+    pub fn new(limits: Limits, seed: u64, now_ns: u64, wall_ns: u64) -> Self {
+        Self {
+            broker: Broker::new(limits, seed, now_ns, wall_ns),
+            conns: Slab::default(),
+            locals: Locals::default(),
+            written: Vec::new(),
+            output_bytes: 0,
+            backlog: VecDeque::new(),
+            waiting: Vec::new(),
+            held: Vec::new(),
+            requests: Map::with_hasher(Seeded(seed)),
+            quiesced: false,
+            told_timer_ns: u64::MAX,
+            alarm: false,
+        }
+    }
+
+    /// A new connection, of a protocol still unknown. None when there are as many as allowed.
+    pub fn open(&mut self, tls: bool, local: bool) -> Option<ConnId> {
+        if self.conns.len() >= self.broker.limits.connections_max {
+            return None;
+        }
+        let account = self.broker.ledger.account();
+        let io = Io::new(ConnId::from_raw(0), account, (tls, local), self.broker.now_ns);
+        let id = self.conns.insert(Conn { io, session: Session::Detect });
+        let deadline_ns = self.broker.now_ns + u64::from(self.broker.limits.unauthenticated_s) * 1_000_000_000;
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.io.id = id;
+            self.broker.schedule_conn(&mut conn.io, deadline_ns);
+        }
+        self.broker.totals.connections_opened += 1;
+        Some(id)
+    }
+
+    /// Bytes from a connection's socket.
+    pub fn receive(&mut self, id: ConnId, data: &[u8], now_ns: u64) -> Result<u32, NoSuchConnection> {
+        self.at(now_ns);
+        self.broker.work_left = self.broker.limits.work_max;
+        let conn = self.conns.get_mut(id).ok_or(NoSuchConnection)?;
+        conn.io.received_ns = now_ns;
+        conn.io.bytes_in += data.len() as u64;
+        if !conn.io.finished {
+            self.feed(id, data);
+        }
+        self.work();
+        let paused = self.hold_back(id);
+        Ok(self.signals() | if paused { signal::PAUSE } else { 0 })
+    }
+
+    /// The socket takes bytes, or does not.
+    pub fn writable(&mut self, id: ConnId, yes: bool) -> u32 {
+        if let Some(conn) = self.conns.get_mut(id) {
+            conn.io.writable = yes;
+            if yes {
+                self.broker.work_left = self.broker.limits.work_max;
+                self.wake_stalled(id);
+                self.work();
+            }
+        }
+        self.signals()
+    }
+
+    /// The socket is gone.
+    pub fn close(&mut self, id: ConnId, cause: &str) -> u32 {
+        self.broker.work_left = self.broker.limits.work_max;
+        if let Some(mut conn) = self.conns.remove(id) {
+            conn.session.lost(&mut conn.io, &mut self.broker);
+            if let Some(Wait::Answer(request)) = conn.io.parked {
+                self.requests.remove(&request);
+            }
+            let cause = conn.io.cause.take().unwrap_or_else(|| cause.to_owned());
+            let event = Event::ConnectionClosed { conn: id.raw(), principal: conn.io.principal, cause };
+            self.broker.events.push(event);
+            self.work();
+        }
+        self.signals()
+    }
+
+    /// Time passes.
+    pub fn advance(&mut self, now_ns: u64, wall_ns: u64) -> u32 {
+        self.at(now_ns);
+        self.broker.wall_ns = wall_ns;
+        self.broker.work_left = self.broker.limits.work_max;
+        while self.broker.work_left > 0 {
+            let Some(due) = self.broker.timers.pop(now_ns) else { break };
+            self.broker.spend(1);
+            match due {
+                Due::Queue(queue) => self.broker.queue_due(queue),
+                Due::Delayed(number) => self.broker.release_delayed(number),
+                Due::Conn(id) => self.tick(id),
+            }
+        }
+        self.told_timer_ns = u64::MAX;
+        self.work();
+        self.signals()
+    }
+
+    fn at(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.broker.now_ns);
+        self.broker.now_ns += passed_ns;
+        self.broker.wall_ns += passed_ns;
+    }
+
+    fn tick(&mut self, id: ConnId) {
+        let now_ns = self.broker.now_ns;
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if conn.io.finished || now_ns < conn.io.timer_ns {
+            return;
+        }
+        conn.io.timer_ns = u64::MAX;
+        if let Some(next_ns) = conn.session.tick(&mut conn.io, &mut self.broker) {
+            self.broker.schedule_conn(&mut conn.io, next_ns.max(now_ns + 1));
+        }
+        self.note(id);
+    }
+
+    /// Hands bytes to a session, and keeps what it does not take yet.
+    fn feed(&mut self, id: ConnId, mut data: &[u8]) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        while !conn.io.input.is_empty() && !data.is_empty() {
+            // Only the rest of a frame that was cut is put together; what follows is read where it lies.
+            let more = match conn.io.parked.is_some() || conn.io.queued {
+                true => data.len(),
+                false => conn.session.missing(&conn.io.input).clamp(1, data.len()),
+            };
+            conn.io.input.extend_from_slice(&data[..more]);
+            data = &data[more..];
+            if conn.io.parked.is_none() && !conn.io.queued {
+                conn.read_input(&mut self.broker);
+            }
+        }
+        if !data.is_empty() && !conn.io.finished {
+            let used = match conn.io.parked.is_some() {
+                true => 0,
+                false => conn.session.receive(&mut conn.io, data, &mut self.broker),
+            };
+            if used < data.len() && !conn.io.finished {
+                conn.io.input.extend_from_slice(&data[used..]);
+            }
+        }
+        self.note(id);
+    }
+
+    /// Looks at what a session left behind: output, a question, an end, bytes it had no budget for.
+    pub(crate) fn note(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let io = &mut conn.io;
+        if !io.output.is_empty() && !std::mem::replace(&mut io.listed, true) {
+            self.written.push(id);
+            self.output_bytes += io.output.len();
+        }
+        match io.parked {
+            Some(Wait::Answer(request)) => {
+                self.requests.insert(request, id);
+            }
+            Some(Wait::Grant(_)) if !self.waiting.contains(&id) => self.waiting.push(id),
+            _ => {}
+        }
+        if io.finished && !std::mem::replace(&mut io.hung_up, true) {
+            self.broker.events.push(Event::HangUp { conn: id.raw() });
+        }
+        let out_of_budget = self.broker.work_left == 0 && !io.input.is_empty();
+        if io.parked.is_none() && out_of_budget && !std::mem::replace(&mut io.queued, true) {
+            self.backlog.push_back(id);
+        }
+    }
+
+    /// A connection that waited may be read on.
+    pub(crate) fn resume(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        conn.io.parked = None;
+        if !std::mem::replace(&mut conn.io.queued, true) {
+            self.backlog.push_back(id);
+        }
+    }
+
+    /// Everything that can be done now, within the call's budget.
+    pub(crate) fn work(&mut self) {
+        loop {
+            self.wake_answered();
+            self.read_backlog();
+            if !self.quiesced {
+                let (broker, conns, locals) = (&mut self.broker, &mut self.conns, &mut self.locals);
+                let (written, output_bytes) = (&mut self.written, &mut self.output_bytes);
+                let mut pump = Pump { broker, conns, locals, written, output_bytes };
+                pump.run();
+                pump.replies();
+            }
+            self.broker.bury();
+            self.tell_cancelled();
+            let idle = self.backlog.is_empty() && (self.quiesced || self.broker.dirty.is_empty());
+            if self.broker.work_left == 0 || idle && self.broker.answered.is_empty() {
+                break;
+            }
+        }
+        self.release_held();
+        self.watch_memory();
+    }
+
+    fn wake_answered(&mut self) {
+        if self.broker.answered.is_empty() {
+            return;
+        }
+        let answered = std::mem::take(&mut self.broker.answered);
+        for id in std::mem::take(&mut self.waiting) {
+            match self.conns.get(id).and_then(|conn| conn.io.parked) {
+                Some(Wait::Grant(principal)) if answered.contains(&principal) => self.resume(id),
+                Some(Wait::Grant(_)) => self.waiting.push(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_backlog(&mut self) {
+        while self.broker.work_left > 0 {
+            let Some(id) = self.backlog.pop_front() else { break };
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            conn.io.queued = false;
+            conn.read_input(&mut self.broker);
+            self.note(id);
+        }
+    }
+
+    /// Consumers whose queue was deleted are told so.
+    fn tell_cancelled(&mut self) {
+        while let Some(consumer) = self.broker.cancelled.pop() {
+            let id = ConnId::from_raw(consumer.conn);
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.session.cancelled(&mut conn.io, &mut self.broker, &consumer);
+                self.note(id);
+            }
+        }
+    }
+
+    /// Must this connection stop sending? True when the driver has to stop reading it.
+    fn hold_back(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.conns.get_mut(id) else { return false };
+        let io = &mut conn.io;
+        let over = io.publishes && io.account.over();
+        if over && !std::mem::replace(&mut io.blocked, true) {
+            conn.session.blocked(io, &mut self.broker, true);
+        }
+        // A 1.0 peer is held back by its credit, so that its settlements still come in.
+        let stop = over && matches!(conn.session, Session::Amqp091(_)) || io.input.len() > INPUT_BYTES_MAX;
+        let pause = stop && !std::mem::replace(&mut io.paused, stop);
+        if (over || pause) && !self.held.contains(&id) {
+            self.held.push(id);
+        }
+        self.note(id);
+        pause
+    }
+
+    /// Connections that were held back go on when there is room for them again.
+    fn release_held(&mut self) {
+        for id in std::mem::take(&mut self.held) {
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            let io = &mut conn.io;
+            if io.blocked && !io.account.under() || io.input.len() > INPUT_BYTES_MAX / 2 {
+                self.held.push(id);
+                continue;
+            }
+            if std::mem::take(&mut io.blocked) {
+                conn.session.blocked(io, &mut self.broker, false);
+            }
+            if std::mem::take(&mut conn.io.paused) {
+                self.broker.events.push(Event::ReadingResumed { conn: id.raw() });
+            }
+            self.note(id);
+        }
+    }
+
+    fn watch_memory(&mut self) {
+        let (used, max) = (self.broker.ledger.used(), self.broker.ledger.max());
+        let raised = if self.alarm { used > max / 10 * 8 } else { used > max / 10 * 9 };
+        if raised != self.alarm {
+            self.alarm = raised;
+            self.broker.events.push(Event::MemoryAlarm { raised, used_bytes: used, max_bytes: max });
+        }
+    }
+
+    fn wake_stalled(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        if !conn.io.writable {
+            return;
+        }
+        for consumer in std::mem::take(&mut conn.io.stalled) {
+            self.broker.wake(consumer);
+        }
+        conn.session.flushed(&mut conn.io, &mut self.broker);
+        self.note(id);
+    }
+
+    /// The bits the driver has to act on now.
+    pub(crate) fn signals(&mut self) -> u32 {
+        let mut bits = 0;
+        if !self.written.is_empty() {
+            bits |= signal::OUTPUT;
+            if self.output_bytes > self.broker.limits.flush_bytes {
+                bits |= signal::FLUSH;
+            }
+        }
+        if !self.broker.events.is_empty() {
+            bits |= signal::EVENTS;
+        }
+        if !self.locals.filled.is_empty() {
+            bits |= signal::LOCAL;
+        }
+        let more =
+            !self.backlog.is_empty() || !self.quiesced && !self.broker.dirty.is_empty() || self.broker.has_dying();
+        if more {
+            bits |= signal::MORE;
+        }
+        if self.broker.timers.next_ns().is_some_and(|next_ns| next_ns < self.told_timer_ns) {
+            bits |= signal::TIMER;
+        }
+        bits
+    }
+
+    /// Hands out what is to be sent, at most about `bytes_max` in all; call again until nothing comes.
+    pub fn poll_transmit(&mut self, bytes_max: usize, mut each: impl FnMut(ConnId, &[u8])) {
+        let now_ns = self.broker.now_ns;
+        let mut total = 0;
+        let mut written = std::mem::take(&mut self.written);
+        let mut done = 0;
+        for id in &written {
+            if total >= bytes_max {
+                break;
+            }
+            done += 1;
+            let Some(conn) = self.conns.get_mut(*id) else { continue };
+            conn.io.listed = false;
+            if conn.io.output.is_empty() {
+                continue;
+            }
+            total += conn.io.output.len();
+            each(*id, &conn.io.output);
+            conn.io.sent(now_ns);
+        }
+        self.output_bytes = self.output_bytes.saturating_sub(total);
+        let flushed: Vec<ConnId> = written.drain(..done).collect();
+        self.written.splice(0..0, written);
+        if self.written.is_empty() {
+            self.output_bytes = 0;
+        }
+        for id in flushed {
+            self.wake_stalled(id);
+        }
+        if !self.broker.dirty.is_empty() {
+            self.broker.work_left = self.broker.limits.work_max;
+            self.work();
+        }
+    }
+
+    /// What wants a decision, and what happened.
+    pub fn poll_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.broker.events)
+    }
+
+    /// When `advance` wants to be called next.
+    pub fn poll_timeout(&mut self) -> Option<u64> {
+        let next_ns = self.broker.timers.next_ns();
+        self.told_timer_ns = next_ns.unwrap_or(u64::MAX);
+        next_ns
+    }
+}
+
+impl Conn {
+    /// Reads on from the bytes that were kept.
+    fn read_input(&mut self, broker: &mut Broker) {
+        let mut input = std::mem::take(&mut self.io.input);
+        let used = self.session.receive(&mut self.io, &input, broker);
+        if self.io.finished {
+            return;
+        }
+        input.drain(..used);
+        if input.is_empty() {
+            input.shrink_to(INPUT_KEEP_BYTES);
+        }
+        self.io.input = input;
+    }
+}

@@ -1,0 +1,157 @@
+//! Reading single fields of a message, whichever protocol wrote it.
+//!
+//! Owns the answer to "what does this message say about X?" for headers exchanges and selectors. A message and a name come in, a
+//! borrowed value comes out; only the section that holds it is read. It must never touch a body.
+//! Rules: docs/reference/mapping.md (how properties of the two protocols correspond), Jakarta Messaging 3.1 section 3.8.1.1.
+
+use std::borrow::Cow;
+
+use weft_wire::amqp10::sections::{self, Span};
+use weft_wire::amqp10::{Composite, MessageId, Properties as Properties10, Value as Value10};
+use weft_wire::amqp091::properties::{Properties, peek};
+
+use crate::message::{Kind, Message};
+use crate::routing::field_ref;
+use crate::routing::headers::FieldRef;
+use crate::routing::selector::{Name, Operand};
+
+/// A header (0-9-1) or application property (1.0).
+pub fn header<'m>(message: &'m Message, name: &[u8]) -> Option<FieldRef<'m>> {
+    match &message.kind {
+        Kind::Amqp091 => peek(message.head()).ok()?.headers?.get(name).map(field_ref),
+        Kind::Amqp10(head) => {
+            property(message, head.application_properties, std::str::from_utf8(name).ok()?).map(field_of)
+        }
+    }
+}
+
+fn property<'m>(message: &'m Message, section: Option<Span>, name: &str) -> Option<Value10<'m>> {
+    sections::decode_map(section?.of(message.head())).ok()?.get(name)
+}
+
+fn field_of(value: Value10<'_>) -> FieldRef<'_> {
+    match value {
+        Value10::Null => FieldRef::Void,
+        Value10::Bool(yes) => FieldRef::Bool(yes),
+        Value10::Float(number) => FieldRef::Float(f64::from(number)),
+        Value10::Double(number) => FieldRef::Float(number),
+        Value10::String(text) | Value10::Symbol(text) => FieldRef::Str(text.as_bytes()),
+        Value10::Binary(bytes) => FieldRef::Bytes(bytes),
+        Value10::Timestamp(stamp) => FieldRef::Timestamp((stamp / 1000).max(0) as u64),
+        other => other.as_i64().map_or(FieldRef::Other(b""), FieldRef::Int),
+    }
+}
+
+/// The subject: of a 1.0 message its own, else the routing key.
+pub fn subject(message: &Message) -> &[u8] {
+    match &message.kind {
+        Kind::Amqp10(head) => {
+            let own = head.properties.and_then(|span| Properties10::decode(span.of(message.head())).ok());
+            match own.and_then(|properties| properties.subject) {
+                Some(subject) => subject.as_bytes(),
+                None => &message.routing_key,
+            }
+        }
+        Kind::Amqp091 => &message.routing_key,
+    }
+}
+
+/// What a selector asks of a message; `failures` is its delivery count.
+pub fn operand<'m>(message: &'m Message, failures: u32, name: &Name) -> Operand<'m> {
+    match name {
+        Name::Durable => Operand::Bool(message.traits.durable),
+        Name::Priority => Operand::Int(i64::from(message.traits.priority)),
+        Name::Ttl => message.traits.ttl_ms.map_or(Operand::Null, |ms| Operand::Int(ms as i64)),
+        Name::DeliveryCount => Operand::Int(i64::from(failures)),
+        Name::FirstAcquirer => Operand::Bool(failures == 0),
+        name => match &message.kind {
+            Kind::Amqp091 => operand_091(message, name),
+            Kind::Amqp10(head) => {
+                let properties = head.properties.and_then(|span| Properties10::decode(span.of(message.head())).ok());
+                match name {
+                    Name::Property(key) => {
+                        property(message, head.application_properties, key).map_or(Operand::Null, operand_of)
+                    }
+                    name => operand_10(properties.unwrap_or_default(), name),
+                }
+            }
+        },
+    }
+}
+
+fn operand_of(value: Value10<'_>) -> Operand<'_> {
+    match value {
+        Value10::Bool(yes) => Operand::Bool(yes),
+        Value10::Float(number) => Operand::Float(f64::from(number)),
+        Value10::Double(number) => Operand::Float(number),
+        Value10::String(text) | Value10::Symbol(text) => Operand::Str(Cow::Borrowed(text)),
+        Value10::Timestamp(stamp) => Operand::Int(stamp),
+        other => other.as_i64().map_or(Operand::Null, Operand::Int),
+    }
+}
+
+fn text(value: Option<&str>) -> Operand<'_> {
+    value.map_or(Operand::Null, |text| Operand::Str(Cow::Borrowed(text)))
+}
+
+fn bytes(value: Option<&[u8]>) -> Operand<'_> {
+    value.map_or(Operand::Null, |bytes| Operand::Str(String::from_utf8_lossy(bytes)))
+}
+
+fn id_text(id: Option<MessageId<'_>>) -> Operand<'_> {
+    match id {
+        None => Operand::Null,
+        Some(MessageId::String(text)) => Operand::Str(Cow::Borrowed(text)),
+        Some(MessageId::Ulong(number)) => Operand::Str(Cow::Owned(number.to_string())),
+        Some(MessageId::Binary(bytes)) => Operand::Str(String::from_utf8_lossy(bytes)),
+        Some(MessageId::Uuid(uuid)) => Operand::Str(Cow::Owned(crate::convert::uuid_text(&uuid))),
+    }
+}
+
+fn operand_10<'m>(properties: Properties10<'m>, name: &Name) -> Operand<'m> {
+    match name {
+        Name::To => text(properties.to),
+        Name::Subject => text(properties.subject),
+        Name::MessageId => id_text(properties.message_id),
+        Name::UserId => bytes(properties.user_id),
+        Name::ReplyTo => text(properties.reply_to),
+        Name::CorrelationId => id_text(properties.correlation_id),
+        Name::ContentType => text(properties.content_type.map(|symbol| symbol.0)),
+        Name::ContentEncoding => text(properties.content_encoding.map(|symbol| symbol.0)),
+        Name::AbsoluteExpiryTime => properties.absolute_expiry_time.map_or(Operand::Null, |at| Operand::Int(at.0)),
+        Name::CreationTime => properties.creation_time.map_or(Operand::Null, |at| Operand::Int(at.0)),
+        Name::GroupId => text(properties.group_id),
+        Name::GroupSequence => properties.group_sequence.map_or(Operand::Null, |n| Operand::Int(i64::from(n))),
+        Name::ReplyToGroupId => text(properties.reply_to_group_id),
+        _ => Operand::Null,
+    }
+}
+
+fn operand_091<'m>(message: &'m Message, name: &Name) -> Operand<'m> {
+    let Ok(properties) = Properties::decode(message.head()) else { return Operand::Null };
+    match name {
+        Name::To => bytes(Some(&message.routing_key)),
+        Name::Subject => bytes(properties.message_type),
+        Name::MessageId => bytes(properties.message_id),
+        Name::UserId => bytes(properties.user_id),
+        Name::ReplyTo => bytes(properties.reply_to),
+        Name::CorrelationId => bytes(properties.correlation_id),
+        Name::ContentType => bytes(properties.content_type),
+        Name::ContentEncoding => bytes(properties.content_encoding),
+        Name::CreationTime => {
+            properties.timestamp.map_or(Operand::Null, |s| Operand::Int((s as i64).saturating_mul(1000)))
+        }
+        Name::Property(key) => {
+            let value = properties.headers.and_then(|headers| headers.get(key.as_bytes()));
+            match value.map(field_ref) {
+                Some(FieldRef::Bool(yes)) => Operand::Bool(yes),
+                Some(FieldRef::Int(number)) => Operand::Int(number),
+                Some(FieldRef::Float(number)) => Operand::Float(number),
+                Some(FieldRef::Str(text) | FieldRef::Bytes(text)) => Operand::Str(String::from_utf8_lossy(text)),
+                Some(FieldRef::Timestamp(seconds)) => Operand::Int((seconds as i64).saturating_mul(1000)),
+                _ => Operand::Null,
+            }
+        }
+        _ => Operand::Null,
+    }
+}

@@ -1,0 +1,115 @@
+//! Who holds how much message memory, and who must wait.
+//!
+//! Owns the ledger of the node and one account per connection. Each message carries a `Charge` that is written at its birth and
+//! erased when its last holder lets go, so nothing can be forgotten. It must never decide by itself to stop anyone: it answers `over`.
+//! Rule: dynamic thresholds as in shared-memory switches (Choudhury and Hahne 1998): an account may hold at most as much as is
+//! still free, so a flood stops at half of the memory and there is always room for those whose messages flow.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What a message costs beyond its bytes: the message, its queue entry, the allocator.
+pub const MESSAGE_OVERHEAD_BYTES: u64 = 256;
+/// An account below this is never stopped while the node as a whole has room.
+const ACCOUNT_BYTES_MIN: u64 = 256 << 10;
+
+/// Message memory of the whole node.
+#[derive(Debug)]
+pub struct Ledger {
+    used: Cell<u64>,
+    max: u64,
+}
+
+/// Message memory written by one connection.
+#[derive(Debug)]
+pub struct Account {
+    ledger: Rc<Ledger>,
+    used: Cell<u64>,
+}
+
+/// The entry of one message; dropping it gives the memory back.
+#[derive(Debug)]
+pub struct Charge {
+    account: Rc<Account>,
+    bytes: u64,
+}
+
+impl Ledger {
+    pub fn new(max: u64) -> Rc<Self> {
+        Rc::new(Self { used: Cell::new(0), max: max.max(1) })
+    }
+    pub fn used(&self) -> u64 {
+        self.used.get()
+    }
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+    pub fn account(self: &Rc<Self>) -> Rc<Account> {
+        Rc::new(Account { ledger: Rc::clone(self), used: Cell::new(0) })
+    }
+}
+
+impl Account {
+    /// Writes a message of `bytes` to this account.
+    #[inline]
+    pub fn charge(self: &Rc<Self>, bytes: u64) -> Charge {
+        let bytes = bytes + MESSAGE_OVERHEAD_BYTES;
+        self.used.set(self.used.get() + bytes);
+        self.ledger.used.set(self.ledger.used.get() + bytes);
+        Charge { account: Rc::clone(self), bytes }
+    }
+
+    /// Must this writer wait?
+    #[inline]
+    pub fn over(&self) -> bool {
+        let free = self.ledger.max.saturating_sub(self.ledger.used.get());
+        self.used.get() > free && (self.used.get() > ACCOUNT_BYTES_MIN || free == 0)
+    }
+
+    /// May a writer that waited go on? Later than `!over`, so that it does not flap.
+    pub fn under(&self) -> bool {
+        let free = self.ledger.max.saturating_sub(self.ledger.used.get());
+        free > 0 && (self.used.get() <= free - free / 5 || self.used.get() <= ACCOUNT_BYTES_MIN)
+    }
+
+    pub fn used(&self) -> u64 {
+        self.used.get()
+    }
+}
+
+impl Charge {
+    /// The same charge once more, for a new message made from this one.
+    pub fn again(&self) -> Self {
+        self.account.charge(self.bytes - MESSAGE_OVERHEAD_BYTES)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let account = &self.account;
+        account.used.set(account.used.get() - self.bytes);
+        account.ledger.used.set(account.ledger.used.get() - self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_stops_at_half_and_leaves_room_for_others() {
+        let ledger = Ledger::new(64 << 20);
+        let (flood, calm) = (ledger.account(), ledger.account());
+        let mut held = Vec::new();
+        while !flood.over() {
+            held.push(flood.charge(1024));
+        }
+        assert!((31 << 20..33 << 20).contains(&ledger.used()), "{}", ledger.used());
+        let _one = calm.charge(1024);
+        assert!(!calm.over());
+        held.truncate(held.len() / 2);
+        assert!(flood.under());
+        drop(held);
+        assert_eq!(flood.used(), 0);
+    }
+}

@@ -1,0 +1,302 @@
+//! The letter: one message, however many queues and deliveries hold it.
+//!
+//! Owns a message's bytes and the few facts routing and queues need. Sessions build it from frames, queues share it by reference
+//! count, sessions write it out again; a changed head (annotations, x-death) makes a new message around the same body.
+//! It must never decode a body. Rules: AMQP 1.0 part 3.2 (bare message untouched), AMQP 0-9-1 section 4.2.6.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weft_wire::amqp10::sections::Head as Head10;
+
+use crate::broker::Death;
+use crate::memory::Charge;
+
+/// A name that many things share: an exchange, a routing key, a consumer tag.
+pub type Name = Rc<[u8]>;
+
+/// Size of the pieces a large body is kept in: no message is ever reallocated while it grows.
+pub const PIECE_BYTES: usize = 64 << 10;
+
+/// How the head of a message is written.
+#[derive(Debug)]
+pub enum Kind {
+    /// Head: 0-9-1 property flags and values. Body: the content.
+    Amqp091,
+    /// Head: the 1.0 sections before the body. Body: body sections and footer, as sent.
+    Amqp10(Box<Head10>),
+}
+
+/// Facts read once from the head at arrival.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    pub durable: bool,
+    pub priority: u8,
+    /// Time to live in milliseconds, from the message itself.
+    pub ttl_ms: Option<u64>,
+    /// 1.0: deliveries that failed before this node.
+    pub delivery_count: u32,
+    /// The connection it came in by (raw id), for no-local.
+    pub publisher: u64,
+}
+
+/// One message.
+#[derive(Debug)]
+pub struct Message {
+    pub kind: Kind,
+    pub exchange: Name,
+    pub routing_key: Name,
+    pub traits: Traits,
+    /// Where it died before, newest first.
+    pub deaths: Option<Rc<[Death]>>,
+    body: Body,
+    /// Where the head lies in the first piece, unless it was replaced.
+    head: Range<u32>,
+    own_head: Option<Box<[u8]>>,
+    charge: Charge,
+}
+
+/// The bytes of a body, shared by every message made from the same letter.
+#[derive(Clone, Debug)]
+pub struct Body {
+    first: Rc<[u8]>,
+    range: Range<u32>,
+    rest: Option<Rc<[Box<[u8]>]>>,
+}
+
+impl Body {
+    /// A body that lies in one buffer, beside other bytes perhaps.
+    pub fn new(first: Rc<[u8]>, range: Range<usize>) -> Self {
+        debug_assert!(range.start <= range.end && range.end <= first.len());
+        Self { first, range: range.start as u32..range.end as u32, rest: None }
+    }
+
+    /// The body's bytes, piece after piece.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let rest = self.rest.iter().flat_map(|pieces| pieces.iter().map(|piece| &piece[..]));
+        std::iter::once(self.first()).chain(rest)
+    }
+
+    /// The first piece, which is all of it unless the message came in many frames.
+    #[inline]
+    pub fn first(&self) -> &[u8] {
+        &self.first[self.range.start as usize..self.range.end as usize]
+    }
+
+    /// True when `first` is the whole body.
+    #[inline]
+    pub fn is_single(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// Length of the whole body.
+    #[inline]
+    pub fn len(&self) -> usize {
+        let rest = self.rest.as_ref().map_or(0, |pieces| pieces.iter().map(|piece| piece.len()).sum());
+        (self.range.end - self.range.start) as usize + rest
+    }
+
+    /// True when there is not a byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The whole body in one buffer: for filters, conversions and Python, never for passing it on.
+    pub fn gather(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        self.parts().for_each(|part| all.extend_from_slice(part));
+        all
+    }
+}
+
+impl Message {
+    /// A message whose head and body lie in one buffer.
+    pub fn new(
+        kind: Kind,
+        names: (Name, Name),
+        traits: Traits,
+        head: Range<usize>,
+        body: Body,
+        charge: Charge,
+    ) -> Self {
+        debug_assert!(head.end <= body.first.len());
+        Self {
+            kind,
+            exchange: names.0,
+            routing_key: names.1,
+            traits,
+            deaths: None,
+            body,
+            head: head.start as u32..head.end as u32,
+            own_head: None,
+            charge,
+        }
+    }
+
+    /// The same letter in a new envelope: another head, the body not copied.
+    pub fn with_head(&self, kind: Kind, head: Box<[u8]>) -> Self {
+        Self {
+            kind,
+            exchange: Rc::clone(&self.exchange),
+            routing_key: Rc::clone(&self.routing_key),
+            traits: self.traits,
+            deaths: self.deaths.clone(),
+            body: self.body.clone(),
+            head: 0..0,
+            own_head: Some(head),
+            charge: self.charge.again(),
+        }
+    }
+
+    /// The same letter, head and all, under other names.
+    pub fn relabel(&self, names: (Name, Name), traits: Traits, deaths: Option<Rc<[Death]>>) -> Self {
+        let kind = match &self.kind {
+            Kind::Amqp091 => Kind::Amqp091,
+            Kind::Amqp10(head) => Kind::Amqp10(head.clone()),
+        };
+        Self {
+            kind,
+            exchange: names.0,
+            routing_key: names.1,
+            traits,
+            deaths,
+            body: self.body.clone(),
+            head: self.head.clone(),
+            own_head: self.own_head.clone(),
+            charge: self.charge.again(),
+        }
+    }
+
+    /// The raw head: 0-9-1 properties, or the 1.0 sections before the body.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        match &self.own_head {
+            Some(head) => head,
+            None => &self.body.first[self.head.start as usize..self.head.end as usize],
+        }
+    }
+
+    /// The body.
+    #[inline]
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// What queue limits count: the body's bytes.
+    #[inline]
+    pub fn body_len(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// A message under construction whose bytes arrive in many frames.
+#[derive(Debug, Default)]
+pub struct Gatherer {
+    pieces: Vec<Box<[u8]>>,
+    current: Vec<u8>,
+    len: usize,
+}
+
+impl Gatherer {
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True before the first byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends a frame's bytes; `expected` (what is known to come in all) keeps small messages in exact buffers.
+    pub fn push(&mut self, mut bytes: &[u8], expected: usize) {
+        while !bytes.is_empty() {
+            if self.current.capacity() == 0 {
+                let known = expected.saturating_sub(self.len);
+                let want = if known == 0 && !self.pieces.is_empty() { PIECE_BYTES } else { known.max(bytes.len()) };
+                self.current.reserve_exact(want.min(PIECE_BYTES));
+            }
+            let room = self.current.capacity() - self.current.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.current.extend_from_slice(now);
+            self.len += now.len();
+            bytes = later;
+            if self.current.len() == self.current.capacity() {
+                self.pieces.push(std::mem::take(&mut self.current).into_boxed_slice());
+            }
+        }
+    }
+
+    /// Up to `count` leading bytes in one buffer, for reading a head that frames may have cut anywhere.
+    pub fn prefix(&self, count: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(count.min(self.len));
+        for piece in self.pieces.iter().map(|piece| &piece[..]).chain(std::iter::once(&self.current[..])) {
+            let want = count - out.len();
+            out.extend_from_slice(&piece[..piece.len().min(want)]);
+            if out.len() == count {
+                break;
+            }
+        }
+        out
+    }
+
+    /// Ends the gathering: `head` becomes the front of the first buffer, and `skip` gathered bytes (that head, when it came in
+    /// the same stream) are left out. Returns where the head lies, and the body.
+    pub fn finish(mut self, head: &[u8], skip: usize) -> (Range<usize>, Body) {
+        if !self.current.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.current).into_boxed_slice());
+        }
+        let (mut skip, mut index) = (skip, 0);
+        while index < self.pieces.len() && skip >= self.pieces[index].len() {
+            skip -= self.pieces[index].len();
+            index += 1;
+        }
+        let mut first = Vec::with_capacity(head.len() + self.pieces.get(index).map_or(0, |piece| piece.len() - skip));
+        first.extend_from_slice(head);
+        if let Some(piece) = self.pieces.get(index) {
+            first.extend_from_slice(&piece[skip..]);
+            index += 1;
+        }
+        let rest: Vec<Box<[u8]>> = self.pieces.drain(index.min(self.pieces.len())..).collect();
+        let mut body = Body::new(Rc::from(first.as_slice()), head.len()..first.len());
+        body.rest = if rest.is_empty() { None } else { Some(Rc::from(rest)) };
+        (0..head.len(), body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i % 251) as u8).collect()
+    }
+
+    #[test]
+    fn frames_of_any_size_gather_to_the_same_body() {
+        for (len, step) in [(0, 1), (1, 1), (70_000, 999), (200_000, 131_064), (PIECE_BYTES, PIECE_BYTES), (65_537, 1)]
+        {
+            let bytes = pattern(len);
+            let mut gatherer = Gatherer::default();
+            bytes.chunks(step).for_each(|chunk| gatherer.push(chunk, len));
+            let (head, body) = gatherer.finish(b"head", 0);
+            assert_eq!(head, 0..4);
+            assert_eq!(body.gather(), bytes);
+            assert_eq!(body.len(), len);
+            assert!(body.parts().all(|part| part.len() <= PIECE_BYTES));
+        }
+    }
+
+    #[test]
+    fn a_head_cut_anywhere_is_left_out_of_the_body() {
+        let bytes = pattern(150_000);
+        for skip in [0, 1, 65_535, 65_536, 65_537, 149_999, 150_000] {
+            let mut gatherer = Gatherer::default();
+            bytes.chunks(1000).for_each(|chunk| gatherer.push(chunk, 0));
+            assert_eq!(gatherer.prefix(skip), bytes[..skip]);
+            let (head, body) = gatherer.finish(&bytes[..skip], skip);
+            assert_eq!(head, 0..skip);
+            assert_eq!(body.gather(), bytes[skip..]);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One queue: what waits in it, who wants it, and its limits.
+//!
+//! Owns ready entries, the ring of consumers, and the settings Python compiled. Messages come in by `enqueue`, leave by `pop` or for
+//! good by limits; what must be dead-lettered is returned to the caller, because a queue does not route.
+//! It must never know a session or an exchange. Rules: RabbitMQ's queue arguments (docs/reference/queues.md).
+
+pub mod consumers;
+pub mod ready;
+
+use std::rc::Rc;
+
+use crate::broker::VhostId;
+use crate::message::{Message, Name};
+use crate::slab::Id;
+use consumers::Ring;
+use ready::{Entry, NEVER, Ready};
+
+/// Names a queue.
+pub type QueueId = Id<Queue>;
+
+/// What happens to a message that finds the queue full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    #[default]
+    DropHead,
+    RejectPublish,
+    RejectPublishDeadLetter,
+}
+
+/// Settings of a queue, as compiled by Python from arguments and policies.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub durable: bool,
+    pub auto_delete: bool,
+    /// The connection (raw id) an exclusive queue belongs to.
+    pub owner: Option<u64>,
+    pub message_ttl_ms: Option<u64>,
+    pub expires_ms: Option<u64>,
+    pub length_max: Option<u64>,
+    pub length_bytes_max: Option<u64>,
+    pub overflow: Overflow,
+    pub dead_letter_exchange: Option<Name>,
+    pub dead_letter_key: Option<Name>,
+    pub priority_max: u8,
+    pub single_active: bool,
+    pub delivery_limit: Option<u32>,
+    pub delete_when_empty: bool,
+}
+
+/// Counters since the queue was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub published: u64,
+    pub delivered: u64,
+    pub settled: u64,
+    pub returned: u64,
+    pub expired: u64,
+    pub dropped: u64,
+    pub dead_lettered: u64,
+}
+
+/// What became of an offered message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Offer {
+    Taken,
+    /// Refused by `reject-publish`; the flag says that it is to be dead-lettered.
+    Rejected {
+        dead_letter: bool,
+    },
+}
+
+/// A queue.
+#[derive(Debug)]
+pub struct Queue {
+    pub name: Name,
+    pub vhost: VhostId,
+    pub settings: Settings,
+    pub ready: Ready,
+    pub ring: Ring,
+    /// Entries delivered and not settled.
+    pub unsettled: usize,
+    pub counters: Counters,
+    /// Waits in the broker's list of queues to pump.
+    pub dirty: bool,
+    /// The last routing that reached this queue: one copy per publish.
+    pub mark: u64,
+    /// When it was last used, for `expires`.
+    pub used_ns: u64,
+    /// The earliest timer set for this queue.
+    pub timer_ns: u64,
+    next_position: u64,
+}
+
+impl Queue {
+    pub fn new(vhost: VhostId, name: Name, settings: Settings, now_ns: u64) -> Self {
+        Self {
+            name,
+            vhost,
+            ready: Ready::new(settings.priority_max),
+            settings,
+            ring: Ring::default(),
+            unsettled: 0,
+            counters: Counters::default(),
+            dirty: false,
+            mark: 0,
+            used_ns: now_ns,
+            timer_ns: NEVER,
+            next_position: 0,
+        }
+    }
+
+    /// The position the next message will get: where a browser that only wants new ones starts.
+    pub fn next_position(&self) -> u64 {
+        self.next_position
+    }
+
+    /// Takes a message in, or refuses it. What `overflow` pushed out is left for `pop_excess`.
+    #[inline]
+    pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64) -> Offer {
+        if self.settings.overflow != Overflow::DropHead && self.is_full(message.body_len()) {
+            self.counters.dropped += 1;
+            return Offer::Rejected { dead_letter: self.settings.overflow == Overflow::RejectPublishDeadLetter };
+        }
+        let ttl_ms = match (self.settings.message_ttl_ms, message.traits.ttl_ms) {
+            (Some(queue), Some(own)) => Some(queue.min(own)),
+            (one, other) => one.or(other),
+        };
+        let entry = Entry {
+            message: Rc::clone(message),
+            position: self.next_position,
+            expires_ns: ttl_ms.map_or(NEVER, |ms| now_ns.saturating_add(ms.saturating_mul(1_000_000))),
+            failures: message.traits.delivery_count,
+            redelivered: message.traits.delivery_count > 0,
+        };
+        self.next_position += 1;
+        self.counters.published += 1;
+        self.ready.push_back(entry);
+        Offer::Taken
+    }
+
+    fn is_full(&self, more_bytes: usize) -> bool {
+        self.settings.length_max.is_some_and(|max| self.ready.len() as u64 >= max)
+            || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() + more_bytes as u64 > max)
+    }
+
+    /// The oldest entry beyond the queue's length, if it drops heads.
+    #[inline]
+    pub fn pop_excess(&mut self) -> Option<Entry> {
+        let over = self.settings.length_max.is_some_and(|max| self.ready.len() as u64 > max)
+            || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() > max);
+        if !over || self.settings.overflow != Overflow::DropHead {
+            return None;
+        }
+        self.counters.dropped += 1;
+        self.ready.pop_oldest_lowest()
+    }
+
+    /// The head, if its time is over. A message with no time at all may still be delivered in the turn it came in.
+    #[inline]
+    pub fn pop_expired(&mut self, now_ns: u64) -> Option<Entry> {
+        if self.ready.front()?.expires_ns >= now_ns {
+            return None;
+        }
+        self.counters.expired += 1;
+        self.ready.pop_front()
+    }
+
+    /// When this queue next wants to be looked at: the head expires, or the queue itself does.
+    pub fn deadline_ns(&mut self) -> u64 {
+        let head = self.ready.front().map_or(NEVER, |entry| entry.expires_ns.saturating_add(1));
+        let idle = match self.settings.expires_ms {
+            Some(ms) if self.ring.is_empty() => self.used_ns.saturating_add(ms.saturating_mul(1_000_000)),
+            _ => NEVER,
+        };
+        head.min(idle)
+    }
+}

@@ -1,0 +1,295 @@
+//! Messages that wait, in order.
+//!
+//! Owns the ready entries of one queue: one lane per priority, each sorted by position. Entries come in at the back or, returned by
+//! a consumer, at the place they had; they leave at the front, or from the middle for consumers with filters.
+//! It must never know a consumer or a connection. Rule: a returned message takes its old place (RabbitMQ's requeue), higher lanes first.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::message::Message;
+
+/// A lane keeps this much room when it runs empty; more is given back to the allocator.
+const LANE_KEEP: usize = 64;
+/// `Entry::expires_ns` of a message that does not expire.
+pub const NEVER: u64 = u64::MAX;
+
+/// The envelope: a message in one queue.
+#[derive(Debug)]
+pub struct Entry {
+    pub message: Rc<Message>,
+    pub position: u64,
+    pub expires_ns: u64,
+    /// Deliveries that failed.
+    pub failures: u32,
+    /// Was it delivered before, however that ended?
+    pub redelivered: bool,
+}
+
+impl Entry {
+    /// A second envelope for a browser.
+    pub fn copy(&self) -> Self {
+        Self { message: Rc::clone(&self.message), ..*self }
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Full(Entry),
+    /// Taken from the middle; the position keeps the lane sorted.
+    Hole(u64),
+}
+
+impl Slot {
+    fn position(&self) -> u64 {
+        match self {
+            Self::Full(entry) => entry.position,
+            Self::Hole(position) => *position,
+        }
+    }
+}
+
+/// The ready part of a queue.
+#[derive(Debug)]
+pub struct Ready {
+    lanes: Vec<VecDeque<Slot>>,
+    len: usize,
+    bytes: u64,
+    top: usize,
+}
+
+impl Ready {
+    /// `priority_max` + 1 lanes.
+    pub fn new(priority_max: u8) -> Self {
+        let lanes = (0..=priority_max).map(|_| VecDeque::new()).collect();
+        Self { lanes, len: 0, bytes: 0, top: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Bytes of all bodies.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    /// More than one lane?
+    pub fn has_priorities(&self) -> bool {
+        self.lanes.len() > 1
+    }
+
+    fn lane_of(&self, entry: &Entry) -> usize {
+        usize::from(entry.message.traits.priority).min(self.lanes.len() - 1)
+    }
+
+    /// A new message, behind all others of its priority.
+    #[inline]
+    pub fn push_back(&mut self, entry: Entry) {
+        let lane = self.lane_of(&entry);
+        self.len += 1;
+        self.bytes += entry.message.body_len() as u64;
+        self.top = self.top.max(lane);
+        self.lanes[lane].push_back(Slot::Full(entry));
+    }
+
+    /// A message that came back, at its old place.
+    pub fn put_back(&mut self, entry: Entry) {
+        let lane = self.lane_of(&entry);
+        self.len += 1;
+        self.bytes += entry.message.body_len() as u64;
+        self.top = self.top.max(lane);
+        let slots = &mut self.lanes[lane];
+        let at = slots.partition_point(|slot| slot.position() < entry.position);
+        match slots.get_mut(at) {
+            Some(slot) if slot.position() == entry.position => *slot = Slot::Full(entry),
+            _ => slots.insert(at, Slot::Full(entry)),
+        }
+    }
+
+    /// The lane with the next entry; holes in front of it are swept.
+    #[inline]
+    fn front_lane(&mut self) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        loop {
+            let lane = &mut self.lanes[self.top];
+            while matches!(lane.front(), Some(Slot::Hole(_))) {
+                lane.pop_front();
+            }
+            if !lane.is_empty() {
+                return Some(self.top);
+            }
+            self.top = self.top.checked_sub(1)?;
+        }
+    }
+
+    /// The next entry to deliver.
+    #[inline]
+    pub fn front(&mut self) -> Option<&Entry> {
+        let lane = self.front_lane()?;
+        match self.lanes[lane].front() {
+            Some(Slot::Full(entry)) => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Takes the next entry.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<Entry> {
+        let lane = self.front_lane()?;
+        let Some(Slot::Full(entry)) = self.lanes[lane].pop_front() else { return None };
+        self.took(&entry);
+        if self.len == 0 {
+            self.shrink();
+        }
+        Some(entry)
+    }
+
+    /// The entry that an overflowing queue drops: the oldest of the lowest priority.
+    pub fn pop_oldest_lowest(&mut self) -> Option<Entry> {
+        for lane in &mut self.lanes {
+            while let Some(slot) = lane.pop_front() {
+                if let Slot::Full(entry) = slot {
+                    self.took(&entry);
+                    return Some(entry);
+                }
+            }
+        }
+        None
+    }
+
+    /// The first entry at or after `from` that `wanted` likes, looking at most at `steps` entries; `from` moves on past those
+    /// that were looked at, so that a consumer with a filter reads a queue once.
+    pub fn find(&self, from: &mut u64, steps: &mut u32, mut wanted: impl FnMut(&Entry) -> bool) -> Option<u64> {
+        let start = *from;
+        let mut last = start;
+        for lane in self.lanes.iter().rev() {
+            let at = lane.partition_point(|slot| slot.position() < start);
+            for slot in lane.range(at..) {
+                let Slot::Full(entry) = slot else { continue };
+                if *steps == 0 {
+                    return None;
+                }
+                *steps -= 1;
+                if wanted(entry) {
+                    if !self.has_priorities() {
+                        *from = entry.position;
+                    }
+                    return Some(entry.position);
+                }
+                last = last.max(entry.position + 1);
+                if !self.has_priorities() {
+                    *from = last;
+                }
+            }
+        }
+        *from = last;
+        None
+    }
+
+    /// Looks at the entry with this position.
+    pub fn get(&self, position: u64) -> Option<&Entry> {
+        self.lanes.iter().find_map(|lane| {
+            let at = lane.partition_point(|slot| slot.position() < position);
+            match lane.get(at) {
+                Some(Slot::Full(entry)) if entry.position == position => Some(entry),
+                _ => None,
+            }
+        })
+    }
+
+    /// Takes the entry with this position out of the middle.
+    pub fn take(&mut self, position: u64) -> Option<Entry> {
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            let at = lane.partition_point(|slot| slot.position() < position);
+            let Some(slot) = lane.get_mut(at) else { continue };
+            if slot.position() != position || matches!(slot, Slot::Hole(_)) {
+                continue;
+            }
+            let Slot::Full(entry) = std::mem::replace(slot, Slot::Hole(position)) else { continue };
+            self.took(&entry);
+            return Some(entry);
+        }
+        None
+    }
+
+    fn took(&mut self, entry: &Entry) {
+        self.len -= 1;
+        self.bytes -= entry.message.body_len() as u64;
+    }
+
+    fn shrink(&mut self) {
+        for lane in &mut self.lanes {
+            lane.clear();
+            if lane.capacity() > LANE_KEEP {
+                lane.shrink_to(LANE_KEEP);
+            }
+        }
+        self.top = 0;
+    }
+
+    /// Takes everything, in order of delivery.
+    pub fn drain(&mut self) -> Vec<Entry> {
+        let mut all = Vec::with_capacity(self.len);
+        while let Some(entry) = self.pop_front() {
+            all.push(entry);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::message;
+
+    fn entry(position: u64, priority: u8) -> Entry {
+        Entry { message: message(b"x", priority), position, expires_ns: NEVER, failures: 0, redelivered: false }
+    }
+
+    fn order(ready: &mut Ready) -> Vec<u64> {
+        ready.drain().iter().map(|entry| entry.position).collect()
+    }
+
+    #[test]
+    fn a_returned_message_takes_its_old_place() {
+        let mut ready = Ready::new(0);
+        (0..6).for_each(|position| ready.push_back(entry(position, 0)));
+        let taken: Vec<_> = (0..4).filter_map(|_| ready.pop_front()).collect();
+        for entry in taken.into_iter().rev().filter(|entry| entry.position != 2) {
+            ready.put_back(entry);
+        }
+        assert_eq!(order(&mut ready), [0, 1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn higher_priorities_go_first_and_keep_their_own_order() {
+        let mut ready = Ready::new(5);
+        for (position, priority) in [(0, 0), (1, 5), (2, 9), (3, 1), (4, 5)] {
+            ready.push_back(entry(position, priority));
+        }
+        assert_eq!(ready.pop_oldest_lowest().map(|entry| entry.position), Some(0));
+        assert_eq!(order(&mut ready), [1, 2, 4, 3]);
+    }
+
+    #[test]
+    fn taking_from_the_middle_leaves_the_rest_in_order() {
+        let mut ready = Ready::new(0);
+        (0..5).for_each(|position| ready.push_back(entry(position, 0)));
+        let (mut from, mut steps) = (0, 100);
+        let found = ready.find(&mut from, &mut steps, |entry| entry.position == 2);
+        assert_eq!((found, from), (Some(2), 2));
+        let taken = ready.take(2).expect("it is there");
+        assert!(ready.take(2).is_none());
+        assert_eq!(ready.len(), 4);
+        ready.put_back(taken);
+        assert_eq!(ready.len(), 5);
+        assert!(ready.take(0).is_some());
+        assert_eq!(order(&mut ready), [1, 2, 3, 4]);
+        assert_eq!(ready.bytes(), 0);
+    }
+}

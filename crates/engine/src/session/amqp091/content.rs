@@ -1,0 +1,158 @@
+//! Content on the wire: a message as header and body frames.
+//!
+//! Owns how a message is written for a 0-9-1 client and what publishing reads from its headers. A message of the same protocol passes
+//! through byte for byte; one that died before, failed before, or came by 1.0 gets its properties written anew.
+//! It must never change a body. Rules: AMQP 0-9-1 section 4.2.6, RabbitMQ's x-death, CC and BCC headers.
+
+use weft_wire::amqp091::frame::{FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD, frame_header};
+use weft_wire::amqp091::properties::Properties;
+use weft_wire::amqp091::reply;
+use weft_wire::amqp091::table::{Table, TableWriter, Value};
+
+use super::Fault;
+use crate::broker::Death;
+use crate::convert;
+use crate::message::{Kind, Message};
+
+/// Longest delay of a message: 2^32 - 1 ms, 49 days.
+const DELAY_MS_MAX: i64 = u32::MAX as i64;
+
+/// Writes header and body frames of a message.
+#[inline]
+pub fn write_content(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, failures: Option<u32>) {
+    if matches!(message.kind, Kind::Amqp091) && message.deaths.is_none() && failures.is_none() {
+        let body = message.body();
+        write_header(out, channel, message.head(), body.len());
+        for part in body.parts() {
+            write_body(out, channel, frame_max, part);
+        }
+        return;
+    }
+    write_converted(out, channel, frame_max, message, failures);
+}
+
+#[inline]
+fn write_header(out: &mut Vec<u8>, channel: u16, properties: &[u8], body_len: usize) {
+    out.reserve(properties.len() + body_len + 3 * FRAME_OVERHEAD);
+    out.extend_from_slice(&frame_header(FRAME_HEADER, channel, 12 + properties.len() as u32));
+    out.extend_from_slice(&[0, 60, 0, 0]);
+    out.extend_from_slice(&(body_len as u64).to_be_bytes());
+    out.extend_from_slice(properties);
+    out.push(FRAME_END);
+}
+
+#[inline]
+fn write_body(out: &mut Vec<u8>, channel: u16, frame_max: u32, bytes: &[u8]) {
+    for chunk in bytes.chunks((frame_max as usize).saturating_sub(FRAME_OVERHEAD).max(1)) {
+        out.extend_from_slice(&frame_header(FRAME_BODY, channel, chunk.len() as u32));
+        out.extend_from_slice(chunk);
+        out.push(FRAME_END);
+    }
+}
+
+fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, failures: Option<u32>) {
+    let mut properties = Vec::new();
+    match message.kind {
+        Kind::Amqp091 => {
+            let own = Properties::decode(message.head()).unwrap_or_default();
+            write_properties(&mut properties, own, message.deaths.as_deref().unwrap_or_default(), failures);
+            write_header(out, channel, &properties, message.body_len());
+            message.body().parts().for_each(|part| write_body(out, channel, frame_max, part));
+        }
+        Kind::Amqp10(_) => {
+            let mut converted = Vec::new();
+            let body = convert::to_amqp091(message, &mut converted);
+            let own = Properties::decode(&converted).unwrap_or_default();
+            write_properties(&mut properties, own, message.deaths.as_deref().unwrap_or_default(), failures);
+            write_header(out, channel, &properties, body.len());
+            write_body(out, channel, frame_max, &body);
+        }
+    }
+}
+
+/// Properties with what the node has to add: the death record and the count of failed deliveries.
+fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, deaths: &[Death], failures: Option<u32>) {
+    let mut headers = Vec::new();
+    TableWriter::write(&mut headers, |table| {
+        for (key, value) in own.headers.unwrap_or(Table::EMPTY).iter() {
+            let ours = deaths.is_empty() || !(key == b"x-death" || key.starts_with(b"x-first-death-"));
+            if ours && !(key == b"x-delivery-count" && failures.is_some()) {
+                table.value(key, value);
+            }
+        }
+        write_deaths(table, deaths);
+        if let Some(failures) = failures {
+            table.i64(b"x-delivery-count", i64::from(failures));
+        }
+    });
+    let table = Table::trusted(headers.get(4..).unwrap_or_default());
+    let headers = if table.is_empty() && own.headers.is_none() { None } else { Some(table) };
+    let expiration = if deaths.is_empty() { own.expiration } else { None };
+    Properties { headers, expiration, ..own }.encode(out);
+}
+
+fn write_deaths(table: &mut TableWriter<'_>, deaths: &[Death]) {
+    let Some(first) = deaths.last() else { return };
+    table.array(b"x-death", |array| {
+        for death in deaths {
+            array.table(|row| {
+                row.i64(b"count", death.count as i64);
+                row.str(b"exchange", &death.exchange);
+                row.str(b"queue", &death.queue);
+                row.str(b"reason", death.reason.word().as_bytes());
+                row.array(b"routing-keys", |keys| keys.str(&death.routing_key));
+                row.value(b"time", Value::Timestamp(death.time_s));
+                if let Some(ms) = death.expiration_ms {
+                    row.str(b"original-expiration", ms.to_string().as_bytes());
+                }
+            });
+        }
+    });
+    table.str(b"x-first-death-exchange", &first.exchange);
+    table.str(b"x-first-death-queue", &first.queue);
+    table.str(b"x-first-death-reason", first.reason.word().as_bytes());
+}
+
+/// What publishing reads from a message's headers.
+#[derive(Default)]
+pub(super) struct Extras {
+    /// Routing keys of the CC and BCC headers.
+    pub more_keys: Vec<Box<[u8]>>,
+    pub has_bcc: bool,
+    pub delay_ms: u64,
+}
+
+/// Reads the headers that mean something to the node.
+pub(super) fn extras(headers: Table<'_>) -> Result<Extras, Fault> {
+    let mut extras = Extras::default();
+    for (key, value) in headers.iter() {
+        match key {
+            b"CC" | b"BCC" => {
+                let Value::Array(keys) = value else {
+                    let text = format!("unsupported type of the {} header: an array is wanted", super::show(key));
+                    return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
+                };
+                extras.has_bcc |= key == b"BCC";
+                extras.more_keys.extend(keys.iter().filter_map(|key| key.as_bytes()).map(Box::from));
+            }
+            b"x-delay" => extras.delay_ms = value.as_i64().unwrap_or(0).clamp(0, DELAY_MS_MAX) as u64,
+            _ => {}
+        }
+    }
+    Ok(extras)
+}
+
+/// Properties without the BCC header, and with another reply-to if there is one.
+pub(super) fn rewritten(head: &[u8], reply_to: Option<&[u8]>) -> Box<[u8]> {
+    let own = Properties::decode(head).unwrap_or_default();
+    let mut headers = Vec::new();
+    TableWriter::write(&mut headers, |table| {
+        let kept = own.headers.unwrap_or(Table::EMPTY);
+        kept.iter().filter(|(key, _)| *key != b"BCC").for_each(|(key, value)| table.value(key, value));
+    });
+    let table = Table::trusted(headers.get(4..).unwrap_or_default());
+    let headers = own.headers.map(|_| table);
+    let mut out = Vec::new();
+    Properties { headers, reply_to: reply_to.or(own.reply_to), ..own }.encode(&mut out);
+    out.into_boxed_slice()
+}

@@ -1,0 +1,281 @@
+//! The `Engine` class of `weft._kernel`.
+//!
+//! Owns the calls a node makes: plain verbs in, `poll_*` out, `apply` for decisions, counters for reading. Each call takes and returns
+//! small numbers or bytes; one bytes object per connection and flush. It must never allocate a Python object per message, except in
+//! `take`, which is for Python itself. Rule: `src/weft/_kernel.pyi`.
+
+use std::rc::Rc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyMemoryError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
+use weft_engine::broker::Outcome;
+use weft_engine::conn::ConnId;
+use weft_engine::convert;
+use weft_engine::message::{Body, Kind, Message, Name, Traits};
+use weft_engine::{Engine as Native, Limits};
+use weft_wire::amqp091::properties::{Properties, peek};
+
+use crate::changes::change;
+use crate::events::Classes;
+use crate::tables;
+
+/// One node's deterministic machine.
+#[pyclass(unsendable, module = "weft._kernel")]
+pub(crate) struct Engine {
+    native: Native,
+    classes: Classes,
+}
+
+fn local_error(py: Python<'_>, text: &str) -> PyErr {
+    let class = py.import("weft.model.errors").and_then(|module| module.getattr("LocalProtocolError"));
+    match class.and_then(|class| class.call1((text,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    fn get<'py, T>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
+    where
+        T: for<'x> FromPyObject<'x, 'py, Error = PyErr>,
+    {
+        object.getattr(name)?.extract()
+    }
+    Ok(Limits {
+        frame_bytes_max: get(object, "frame_bytes_max")?,
+        channels_max: get(object, "channels_max")?,
+        links_max: get(object, "links_max")?,
+        heartbeat_s: get(object, "heartbeat_s")?,
+        message_bytes_max: get(object, "message_bytes_max")?,
+        memory_bytes_max: get(object, "memory_bytes_max")?,
+        output_bytes_max: get(object, "output_bytes_max")?,
+        flush_bytes: get(object, "flush_bytes")?,
+        work_max: get(object, "work_max")?,
+        link_credit: get(object, "link_credit")?,
+        session_window: get(object, "session_window")?,
+        unauthenticated_s: get(object, "unauthenticated_s")?,
+        table_depth_max: get(object, "table_depth_max")?,
+        connections_max: get(object, "connections_max")?,
+        addresses_max: get(object, "addresses_max")?,
+        transactions_max: get(object, "transactions_max")?,
+        transaction_bytes_max: get(object, "transaction_bytes_max")?,
+    })
+}
+
+/// Runs `with` on the bytes of any buffer; plain bytes are not copied.
+fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(with(bytes.as_bytes()));
+    }
+    let buffer: PyBuffer<u8> =
+        PyBuffer::get(data).map_err(|_| PyTypeError::new_err("a bytes-like object is required"))?;
+    Ok(with(&buffer.to_vec(data.py())?))
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns))]
+    fn new(
+        py: Python<'_>,
+        limits: &Bound<'_, PyAny>,
+        node: &str,
+        version: &str,
+        seed: u64,
+        now_ns: u64,
+        wall_ns: u64,
+    ) -> PyResult<Self> {
+        let mut native = Native::new(self::limits(limits)?, seed, now_ns, wall_ns);
+        native.broker.node = Rc::from(node);
+        native.broker.version = Rc::from(version);
+        Ok(Self { native, classes: Classes::load(py)? })
+    }
+
+    /// A new connection; returns its id.
+    #[pyo3(signature = (*, tls = false, local = true))]
+    fn open(&mut self, py: Python<'_>, tls: bool, local: bool) -> PyResult<u64> {
+        match self.native.open(tls, local) {
+            Some(id) => Ok(id.raw()),
+            None => Err(local_error(py, "there are as many connections as limits.connections_max allows")),
+        }
+    }
+
+    /// Bytes from a connection's socket.
+    fn receive(&mut self, conn: u64, data: &Bound<'_, PyAny>, now_ns: u64) -> PyResult<u32> {
+        let native = &mut self.native;
+        match with_bytes(data, |bytes| native.receive(ConnId::from_raw(conn), bytes, now_ns))? {
+            Ok(signals) => Ok(signals),
+            Err(_) => Err(local_error(data.py(), &format!("there is no connection {conn}"))),
+        }
+    }
+
+    /// The socket takes bytes, or does not.
+    fn writable(&mut self, conn: u64, yes: bool) -> u32 {
+        self.native.writable(ConnId::from_raw(conn), yes)
+    }
+
+    /// The socket is gone.
+    fn close(&mut self, conn: u64, cause: &str) -> u32 {
+        self.native.close(ConnId::from_raw(conn), cause)
+    }
+
+    /// Time passes.
+    fn advance(&mut self, now_ns: u64, wall_ns: u64) -> u32 {
+        self.native.advance(now_ns, wall_ns)
+    }
+
+    /// Output of all connections that have some.
+    fn poll_transmit<'py>(&mut self, py: Python<'py>, bytes_max: usize) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        let mut result = Ok(());
+        self.native.poll_transmit(bytes_max, |conn, bytes| {
+            let pair = (conn.raw(), PyBytes::new(py, bytes));
+            if result.is_ok() {
+                result = list.append(pair);
+            }
+        });
+        result.map(|()| list)
+    }
+
+    /// What wants a decision, and what happened.
+    fn poll_events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for event in self.native.poll_events() {
+            list.append(self.classes.event(py, event)?)?;
+        }
+        Ok(list)
+    }
+
+    /// When `advance` wants to be called next.
+    fn poll_timeout(&mut self) -> Option<u64> {
+        self.native.poll_timeout()
+    }
+
+    /// Decisions, in order.
+    fn apply(&mut self, py: Python<'_>, changes: &Bound<'_, PySequence>) -> PyResult<u32> {
+        let changes = changes.try_iter()?.map(|item| change(&item?)).collect::<PyResult<Vec<_>>>()?;
+        self.native.apply(changes).map_err(|unknown| local_error(py, &unknown.0))
+    }
+
+    /// Routes a message; returns how many queues took it.
+    #[pyo3(signature = (vhost, exchange, routing_key, body, properties = None))]
+    fn publish(
+        &mut self,
+        vhost: &str,
+        exchange: &str,
+        routing_key: &str,
+        body: &Bound<'_, PyAny>,
+        properties: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<usize> {
+        let py = body.py();
+        let mut bytes = tables::encode_properties(properties)?;
+        let head = bytes.len();
+        with_bytes(body, |body| bytes.extend_from_slice(body))?;
+        if bytes.len() as u64 > self.native.broker.limits.message_bytes_max {
+            return Err(PyMemoryError::new_err("the message is larger than limits.message_bytes_max"));
+        }
+        let exchange = self.native.exchange(vhost, exchange).map_err(|unknown| local_error(py, &unknown.0))?;
+        let body = Body::new(Rc::from(bytes.as_slice()), head..bytes.len());
+        let facts = peek(&bytes[..head]).map_err(|error| local_error(py, &error.to_string()))?;
+        let ttl_ms = facts.expiration.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let traits = Traits {
+            durable: facts.delivery_mode == 2,
+            priority: facts.priority,
+            ttl_ms,
+            delivery_count: 0,
+            publisher: 0,
+        };
+        let names: (Name, Name) = (Rc::clone(&exchange.1), Rc::from(routing_key.as_bytes()));
+        let charge = self.native.broker.own_account.charge(bytes.len() as u64);
+        let message = Message::new(Kind::Amqp091, names, traits, 0..head, body, charge);
+        Ok(self.native.publish(exchange.0, &Rc::new(message)))
+    }
+
+    /// A local consumer; returns its handle.
+    fn subscribe(&mut self, py: Python<'_>, vhost: &str, queue: &str, credit: usize) -> PyResult<u64> {
+        self.native.subscribe(vhost, queue, credit).map_err(|unknown| local_error(py, &unknown.0))
+    }
+
+    /// Ends a local consumer; what it has not settled goes back.
+    fn unsubscribe(&mut self, handle: u64) {
+        self.native.unsubscribe(handle);
+    }
+
+    /// Deliveries so far: (tag, exchange, routing key, redelivered, properties, body).
+    fn take<'py>(&mut self, py: Python<'py>, handle: u64, count_max: usize) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        let mut result = Ok(());
+        self.native.locals.take(handle, count_max, |tag, entry| {
+            if result.is_ok() {
+                result = delivery(py, tag, entry).and_then(|row| list.append(row));
+            }
+        });
+        result.map(|()| list)
+    }
+
+    /// Ends a delivery: `accepted`, `rejected` or `released`.
+    fn settle(&mut self, py: Python<'_>, handle: u64, tag: u64, outcome: &str) -> PyResult<u32> {
+        let outcome = match outcome {
+            "accepted" => Outcome::Accepted,
+            "rejected" => Outcome::Rejected,
+            "released" => Outcome::Returned { failed: false },
+            other => return Err(local_error(py, &format!("outcome is accepted, rejected or released, not {other:?}"))),
+        };
+        match self.native.settle(handle, tag, outcome) {
+            Some(signals) => Ok(signals),
+            None => Err(local_error(py, &format!("consumer {handle} holds no delivery {tag}"))),
+        }
+    }
+
+    /// Handles of local consumers that have deliveries to take.
+    fn poll_local(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.native.locals.filled)
+    }
+
+    /// (ready, unsettled, consumers), or None if there is no such queue.
+    fn queue_stats(&self, vhost: &str, queue: &str) -> Option<(usize, usize, usize)> {
+        self.native.queue_stats(vhost, queue)
+    }
+
+    /// Node-wide counters and gauges.
+    fn stats(&self) -> std::collections::BTreeMap<&'static str, u64> {
+        self.native.stats()
+    }
+
+    /// A snapshot of a table.
+    fn inspect<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyList>> {
+        let Some(rows) = self.native.inspect(table) else {
+            return Err(local_error(py, &format!("no table {table:?}: connections, consumers, queues or exchanges")));
+        };
+        let list = PyList::empty(py);
+        for row in rows {
+            let dict = PyDict::new(py);
+            for (name, cell) in row {
+                match cell {
+                    weft_engine::inspect::Cell::Text(text) => dict.set_item(name, text)?,
+                    weft_engine::inspect::Cell::Number(number) => dict.set_item(name, number)?,
+                    weft_engine::inspect::Cell::Flag(flag) => dict.set_item(name, flag)?,
+                }
+            }
+            list.append(dict)?;
+        }
+        Ok(list)
+    }
+}
+
+fn delivery<'py>(py: Python<'py>, tag: u64, entry: &weft_engine::queue::ready::Entry) -> PyResult<Bound<'py, PyTuple>> {
+    let message = &*entry.message;
+    let mut converted = Vec::new();
+    let (head, body) = match message.kind {
+        Kind::Amqp091 => (message.head(), std::borrow::Cow::Owned(message.body().gather())),
+        Kind::Amqp10(_) => {
+            let body = convert::to_amqp091(message, &mut converted);
+            (converted.as_slice(), body)
+        }
+    };
+    let properties = tables::properties(py, &Properties::decode(head).unwrap_or_default())?;
+    let (exchange, key) = (tables::text(&message.exchange), tables::text(&message.routing_key));
+    (tag, exchange, key, entry.redelivered, properties, PyBytes::new(py, &body)).into_pyobject(py)
+}
