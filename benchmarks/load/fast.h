@@ -1,0 +1,23 @@
+/* The fast=1 side of the load generators: clients that speak the protocol themselves.
+ *
+ * Messages are encoded once, written 64 KiB at a time, and counted on arrival without being looked at, so that the client
+ * costs next to nothing and the broker is what is measured. Each call runs one side of a flow (load.h) to its end. */
+#ifndef FAST_H
+#define FAST_H
+
+#include "load.h"
+
+#include <stddef.h>
+
+#define FAST_BATCH_BYTES 65536
+#define FAST_POLL_MS 100
+
+/* On a connection that the client library has opened, with channel 1 open; returns how many were sent. */
+long fast091_publish(int socket, const char *queue, const void *body, size_t size);
+void fast091_consume(int socket, const char *queue);
+
+/* On connections of their own. */
+long fast10_publish(const char *address, const void *message, size_t length, struct meter *meter);
+void fast10_consume(const char *address);
+
+#endif
