@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Protocol
 
-from weft._kernel import EVENTS, FLUSH, MORE, OUTPUT, PAUSE, TIMER, Engine
+from weft._kernel import EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, Engine
 from weft.model.changes import Change, CloseConnection, Quiesce
 from weft.model.events import (
     AccessRequested,
@@ -22,6 +22,7 @@ from weft.model.events import (
     AuthRequested,
     Event,
     HangUp,
+    MemoryAlarm,
     OpenRequested,
     ReadingResumed,
     TopologyRequested,
@@ -57,15 +58,25 @@ class Controller(Protocol):
 class Driver:
     """Runs an engine on the current loop until `stop`."""
 
-    def __init__(self, engine: Engine, controllers: Sequence[Controller], connections_max: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        controllers: Sequence[Controller],
+        *,
+        connections_max: int,
+        on_opened: Callable[[int, bool, bool], None],
+    ) -> None:
+        """`on_opened` is told of each connection before its first byte: its id, is it local, is it TLS."""
         self.engine = engine
         self.receive = engine.receive
         self.connections: dict[int, Connection] = {}
         self._controllers = tuple(controllers)
         self._connections_max = connections_max
+        self._on_opened = on_opened
         self._loop = asyncio.get_running_loop()
         self._call_soon = self._loop.call_soon
         self._poll_transmit = engine.poll_transmit
+        self._apply = engine.apply
         self._writes: dict[int, Callable[[bytes], None]] = {}
         self._flush_due = False
         self._flushing = False
@@ -100,16 +111,15 @@ class Driver:
             for _ in range(FLUSH_ROUNDS_MAX):
                 batch = poll_transmit(TRANSMIT_BYTES_MAX)
                 if not batch:
-                    self._flush_due = False
                     break
                 for conn_id, data in batch:
                     writes[conn_id](data)
-            else:
-                self._call_soon(self.flush)
         finally:
-            self._flushing = False
-        if self.local:
-            self.local.deliver()
+            self._flushing = self._flush_due = False
+        # Writing made room: publishers may go on, and what one flush may not write waits for the next turn.
+        signals = self._apply(())
+        if signals:
+            self.on_signals(signals & ~FLUSH)
 
     # the rest runs per connection, decision or deadline
 
@@ -118,6 +128,8 @@ class Driver:
             connection.transport.pause_reading()
         if signals & EVENTS:
             self._dispatch()
+        if signals & LOCAL:
+            self.local.deliver()
         if signals & MORE:
             self.advance_soon()
         if signals & TIMER:
@@ -133,6 +145,8 @@ class Driver:
                     self._hang_up(event.conn)
                 elif isinstance(event, ReadingResumed) and event.conn in self.connections:
                     self.connections[event.conn].transport.resume_reading()
+                elif isinstance(event, MemoryAlarm):
+                    self.local.hold(event.raised)
 
     def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
         try:
@@ -147,7 +161,7 @@ class Driver:
     def apply(self, changes: Sequence[Change]) -> None:
         """Give decisions to the engine now; only on the loop's thread."""
         if changes:
-            self.on_signals(self.engine.apply(changes))
+            self.on_signals(self._apply(changes))
 
     def submit(self, changes: Sequence[Change]) -> None:
         """Give late decisions to the engine, from any thread."""
@@ -158,8 +172,6 @@ class Driver:
         """Tell the engine the time; it does what is due and what a budget left over."""
         self._advance_due = False
         self.on_signals(self.engine.advance(monotonic_ns(), time_ns()))
-        if self.local:
-            self.local.deliver()
         self._ticker.rearm()
 
     def advance_soon(self) -> None:
@@ -184,6 +196,7 @@ class Driver:
         conn_id = self.engine.open(tls=tls, local=local)
         self.connections[conn_id] = connection
         self._writes[conn_id] = connection.transport.write
+        self._on_opened(conn_id, local, tls)
         self._ticker.rearm()
         return conn_id
 

@@ -21,6 +21,9 @@ CREDIT_DEFAULT = 100
 to others.
 """
 
+SENDS_PER_TURN = 64
+"""Messages a sender may send before the loop turns, though nothing makes it wait."""
+
 
 @dataclass(slots=True)
 class Message:
@@ -128,15 +131,26 @@ class Post:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._inboxes: dict[int, Inbox] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+        self._sent = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._inboxes)
-
-    def send(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
-        """Route a message; how many queues took it."""
+    async def send(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
+        """Route a message; how many queues took it. Waits while messages take more memory than they may."""
+        await self._room.wait()
+        self._sent += 1
+        if self._sent % SENDS_PER_TURN == 0:
+            await asyncio.sleep(0)
         taken = self._engine.publish(vhost, exchange, routing_key, body, properties)
         self._changed()
         return taken
+
+    def hold(self, on: bool) -> None:
+        """Let senders wait, or go on."""
+        if on:
+            self._room.clear()
+        else:
+            self._room.set()
 
     def subscribe(self, vhost: str, queue: str, credit: int) -> Receiver:
         """A receiver on a queue that exists."""
@@ -168,5 +182,6 @@ class Post:
                 inbox.fill(self._engine.take(handle, inbox.credit))
 
     def close(self) -> None:
+        self._room.set()
         for inbox in list(self._inboxes.values()):
             self.unsubscribe(inbox)

@@ -34,6 +34,10 @@ class FakeEngine:
         """The arguments of all calls of a method."""
         return [call[1:] for call in self.calls if call[0] == method]
 
+    def changes(self) -> list[tuple[Change, ...]]:
+        """What was applied, without the empty lists that only ask for signals."""
+        return [call for call in self.told("apply") if call]
+
     def _call(self, method: str, *arguments: Any) -> int:
         self.calls.append((method, *arguments))
         waiting = self.signals[method]
@@ -67,7 +71,9 @@ class FakeEngine:
         return self.timeout_ns
 
     def apply(self, changes: list[Change]) -> int:
-        return self._call("apply", *changes)
+        self.calls.append(("apply", *changes))
+        waiting = self.signals["apply" if changes else "apply nothing"]
+        return waiting.popleft() if waiting else int(bool(self.output))
 
     def publish(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
         self._call("publish", vhost, exchange, routing_key, body, properties)

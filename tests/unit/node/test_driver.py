@@ -40,7 +40,13 @@ class Setup:
     def __init__(self, connections_max: int) -> None:
         self.engine = FakeEngine()
         self.controller = Recorder()
-        self.driver = Driver(cast("Engine", self.engine), [self.controller], connections_max)
+        self.opened: list[tuple[int, bool, bool]] = []
+        self.driver = Driver(
+            cast("Engine", self.engine),
+            [self.controller],
+            connections_max=connections_max,
+            on_opened=lambda *connection: self.opened.append(connection),
+        )
         self.listener: Listener
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -84,6 +90,7 @@ async def test_bytes_reach_the_engine_as_they_came(setup: Setup) -> None:
     writer.write(b"AMQP")
     await setup.until(lambda: setup.engine.told("receive"))
     assert setup.engine.told("open") == [(False, True)]
+    assert setup.opened == [(1, True, False)]
     assert setup.engine.told("receive") == [(1, b"AMQP")]
     writer.close()
     await setup.until(lambda: setup.engine.told("close"))
@@ -163,7 +170,7 @@ async def test_events_reach_controllers_and_changes_the_engine(setup: Setup) -> 
     setup.engine.events.extend([[ASK], [QueueUnused("/", "q", "expired")]])
     setup.driver.on_signals(EVENTS)
     assert setup.controller.events == [ASK, QueueUnused("/", "q", "expired")]
-    assert setup.engine.told("apply") == [(refuse,)]
+    assert setup.engine.changes() == [(refuse,)]
 
 
 async def test_a_controller_that_fails_closes_only_who_asked(setup: Setup) -> None:
@@ -176,13 +183,13 @@ async def test_a_controller_that_fails_closes_only_who_asked(setup: Setup) -> No
     setup.controller.on_events = fail  # type: ignore[method-assign]
     setup.engine.events.append([ASK, QueueUnused("/", "q", "expired")])
     setup.driver.on_signals(EVENTS)
-    assert setup.engine.told("apply") == [(CloseConnection(1, 541, "INTERNAL_ERROR"),)]
+    assert setup.engine.changes() == [(CloseConnection(1, 541, "INTERNAL_ERROR"),)]
     assert isinstance(reported[0]["exception"], ZeroDivisionError)
 
 
 async def test_late_answers_come_from_any_thread(setup: Setup) -> None:
     await asyncio.to_thread(setup.driver.submit, [Refuse(7, 403, "no")])
-    await setup.until(lambda: setup.engine.told("apply") == [(Refuse(7, 403, "no"),)])
+    await setup.until(lambda: setup.engine.changes() == [(Refuse(7, 403, "no"),)])
 
 
 async def test_more_work_waits_for_the_next_turn(setup: Setup) -> None:
@@ -257,10 +264,10 @@ async def test_stopping_closes_every_connection_by_its_protocol(setup: Setup) ->
         await reader.read()
     setup.driver.connections[1].transport.abort()
     await stopping
-    assert setup.engine.told("apply")[0] == (CloseConnection(1),)
+    assert setup.engine.changes()[0] == (CloseConnection(1),)
 
 
 async def test_quiesce_and_resume(setup: Setup) -> None:
     setup.driver.quiesce(True)
     setup.driver.quiesce(False)
-    assert setup.engine.told("apply") == [(Quiesce(True),), (Quiesce(False),)]
+    assert setup.engine.changes() == [(Quiesce(True),), (Quiesce(False),)]

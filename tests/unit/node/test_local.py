@@ -88,7 +88,6 @@ async def test_closing_ends_the_loop_and_leaves_the_rest_to_the_queue(setup: Set
         message.accept()
     assert setup.engine.told("unsubscribe") == [(1,)]
     assert setup.engine.told("settle") == []
-    assert not setup.post
 
 
 async def test_closing_wakes_who_waits(setup: Setup) -> None:
@@ -109,5 +108,21 @@ async def test_a_receiver_nobody_holds_is_closed(setup: Setup) -> None:
 
 
 async def test_the_node_is_told_that_something_changed(setup: Setup) -> None:
-    assert setup.post.send("/", "", "q", b"a", {}) == 1
+    assert await setup.post.send("/", "", "q", b"a", {}) == 1
     assert setup.changes == 1
+
+
+async def test_senders_wait_while_memory_is_full(setup: Setup) -> None:
+    setup.post.hold(True)
+    sending = asyncio.create_task(setup.post.send("/", "", "q", b"a", {}))
+    await asyncio.sleep(0)
+    assert not setup.engine.told("publish")
+    setup.post.hold(False)
+    assert await sending == 1
+
+
+async def test_a_sender_in_a_hurry_lets_the_loop_turn(setup: Setup) -> None:
+    turned = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turned.set)
+    while not turned.is_set():
+        await setup.post.send("/", "", "q", b"a", {})
