@@ -1,8 +1,9 @@
 """The broker every test of this tree talks to.
 
-Owns the choice of broker: weft by default, real RabbitMQ with WEFT_TEST_BROKER=rabbitmq, or one that already runs with
-WEFT_TEST_BROKER=amqp://host:port. Tests get a `Broker` (host, port, url) and cannot tell which one it is, which is the point: behaviour
-that differs between the two is a defect of weft. Tests of what RabbitMQ 3.10 has not carry the marker `weft_only` and are skipped there.
+Owns the choice of broker: weft by default, real RabbitMQ with WEFT_TEST_BROKER=rabbitmq, or one that already runs
+with WEFT_TEST_BROKER=amqp://host:port. Tests get a `Broker` (host, port, url) and cannot tell which one it is, which
+is the point: behaviour that differs between the two is a defect of weft. Tests of what RabbitMQ 3.10 has not carry
+the marker `weft_only` and are skipped there.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import peers
 import pytest
+
+import peers
 
 WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
 

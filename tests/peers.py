@@ -1,9 +1,10 @@
 """Start real brokers as child processes, for tests that need a peer.
 
-Owns the life of one process per `Peer`: ports, folders, readiness, end. A caller gives a folder of its own and gets back a `Peer` with
-host, port and pid; nothing is left running and nothing outside the folder is written. It knows how each broker is started and when it is
-ready, and must never know what a test does with it. Readiness is always an event (a line on standard output), never a delay; for the
-variables that move RabbitMQ see the manual page rabbitmq-env.conf(5).
+Owns the life of one process per `Peer`: ports, folders, readiness, end. A caller gives a folder of its own and gets
+back a `Peer` with host, port and pid; nothing is left running and nothing outside the folder is written. It knows how
+each broker is started and when it is ready, and must never know what a test does with it. Readiness is always an
+event (a line on standard output), never a delay; for the variables that move RabbitMQ see the manual page rabbitmq-
+env.conf(5).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Peer:
 
 
 class _Output:
-    """What a child prints: read all along, so that it never blocks on a full pipe, and searched for the line that means ready."""
+    """What a child prints: read all along, so that it never blocks on a full pipe, until the line that means ready."""
 
     def __init__(self, process: subprocess.Popen[str], is_ready: Callable[[str], bool]) -> None:
         self._lines: list[str] = []
@@ -149,7 +150,7 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
-        "RUNNING_UNDER_SYSTEMD": "1",  # makes the script become the server instead of its parent, so that the pid is the broker's
+        "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server instead of its parent, so the pid is the broker's
     }
     names = subprocess.Popen(["epmd", "-address", HOST, "-port", str(names_port)])
     try:
@@ -165,7 +166,12 @@ def _start(
     name: str, command: list[str], env: dict[str, str], is_ready: Callable[[str], bool]
 ) -> tuple[subprocess.Popen[str], _Output]:
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **env},
     )
     output = _Output(process, is_ready)
     if not output.wait_ready(START_TIMEOUT_S):

@@ -1,7 +1,8 @@
 """The application a real Celery worker runs in the tests.
 
-Owns a few tasks, one per feature the tests ask for, and the settings that make those features visible. The worker imports it in its own
-process; the tests import it to send. The broker's address and the queue's name come from the environment. Rules: Celery's documentation.
+Owns a few tasks, one per feature the tests ask for, and the settings that make those features visible. The worker
+imports it in its own process; the tests import it to send. The broker's address and the queue's name come from the
+environment. Rules: Celery's documentation.
 """
 
 from __future__ import annotations

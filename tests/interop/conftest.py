@@ -1,8 +1,9 @@
 """Fixtures shared by the interop tests: names, connections, channels.
 
-Owns the life of client connections in a test: whatever a test opens through `connect` is closed when the test ends, so exclusive queues
-go with it. In goes the `broker` fixture, out come pika connections and channels. It must not declare anything on the broker by itself.
-Every test gets a time limit here, because a broker that hangs must fail a test, not the whole run.
+Owns the life of client connections in a test: whatever a test opens through `connect` is closed when the test ends,
+so exclusive queues go with it. In goes the `broker` fixture, out come pika connections and channels. It must not
+declare anything on the broker by itself. Every test gets a time limit here, because a broker that hangs must fail a
+test, not the whole run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from .proton10 import Client10
 from .raw091 import RawConnection
 
 TEST_TIMEOUT_S = 45
@@ -50,7 +52,11 @@ def connect(broker: Any) -> Iterator[Connect]:
         parameters.setdefault("blocked_connection_timeout", 20)
         connection = pika.BlockingConnection(
             pika.ConnectionParameters(
-                broker.host, broker.port, credentials=pika.PlainCredentials(user, password), connection_attempts=1, **parameters
+                broker.host,
+                broker.port,
+                credentials=pika.PlainCredentials(user, password),
+                connection_attempts=1,
+                **parameters,
             )
         )
         opened.append(connection)
@@ -78,3 +84,22 @@ def raw(broker: Any) -> Iterator[RawConnection]:
     with RawConnection(broker.host, broker.port) as peer:
         peer.open().open_channel(1)
         yield peer
+
+
+@pytest.fixture
+def connect10(broker: Any) -> Iterator[Callable[..., Client10]]:
+    """A function that opens an AMQP 1.0 connection; keyword arguments are those of `Client10`."""
+    opened: list[Client10] = []
+
+    def open_connection(**options: Any) -> Client10:
+        opened.append(Client10(broker, **options))
+        return opened[-1]
+
+    yield open_connection
+    for client in opened:
+        client.__exit__()
+
+
+@pytest.fixture
+def client10(connect10: Callable[..., Client10]) -> Client10:
+    return connect10()

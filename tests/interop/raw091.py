@@ -1,8 +1,9 @@
 """A bare AMQP 0-9-1 peer: frames in, frames out, no opinion.
 
-Owns a socket and nothing else, so that tests can send what a well-behaved library refuses to send and see the very frame that comes back.
-Methods are pika's own `spec` objects, used as a codec only; bytes built by hand go through `send`. It never answers by itself except
-where a test asks it to. The rules it lets tests probe are in AMQP 0-9-1 sections 2.2 (connection), 2.3 (framing) and 4.2 (wire format).
+Owns a socket and nothing else, so that tests can send what a well-behaved library refuses to send and see the very
+frame that comes back. Methods are pika's own `spec` objects, used as a codec only; bytes built by hand go through
+`send`. It never answers by itself except where a test asks it to. The rules it lets tests probe are in AMQP 0-9-1
+sections 2.2 (connection), 2.3 (framing) and 4.2 (wire format).
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from pika import amqp_object, frame, spec
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 TIMEOUT_S = 10.0
-CAPABILITIES = {"authentication_failure_close": True, "consumer_cancel_notify": True, "basic.nack": True, "connection.blocked": True}
+CAPABILITIES = {
+    "authentication_failure_close": True,
+    "consumer_cancel_notify": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+}
 
 M = TypeVar("M", bound=amqp_object.Method)
 
@@ -39,7 +45,9 @@ class RawConnection:
     def call(self, channel: int, method: amqp_object.Method) -> None:
         self.send(frame.Method(channel, method).marshal())
 
-    def publish(self, channel: int, method: spec.Basic.Publish, body: bytes, properties: spec.BasicProperties | None = None) -> None:
+    def publish(
+        self, channel: int, method: spec.Basic.Publish, body: bytes, properties: spec.BasicProperties | None = None
+    ) -> None:
         self.call(channel, method)
         self.send(frame.Header(channel, len(body), properties or spec.BasicProperties()).marshal())
         if body:
@@ -89,9 +97,13 @@ class RawConnection:
     def login(self, *, user: str = "guest", password: str = "guest", properties: dict[str, Any] | None = None) -> None:
         response = f"\0{user}\0{password}"
         client = {"capabilities": CAPABILITIES} if properties is None else properties
-        self.call(0, spec.Connection.StartOk(client_properties=client, mechanism="PLAIN", response=response, locale="en_US"))
+        self.call(
+            0, spec.Connection.StartOk(client_properties=client, mechanism="PLAIN", response=response, locale="en_US")
+        )
 
-    def open(self, *, vhost: str = "/", channel_max: int = 2047, frame_bytes_max: int = 131072, heartbeat_s: int = 0) -> RawConnection:
+    def open(
+        self, *, vhost: str = "/", channel_max: int = 2047, frame_bytes_max: int = 131072, heartbeat_s: int = 0
+    ) -> RawConnection:
         """The whole handshake, as the specification draws it."""
         self.start()
         self.login()

@@ -1,7 +1,8 @@
 """Small words the pika tests are written in: publish, receive, depth, expect an error.
 
-Owns nothing on the broker; each function works on a channel the test opened. Everything waits for an event with a limit, never for time
-to pass. It must stay free of judgement about any one feature: what is right is said in the tests. pika's blocking adapter is the client.
+Owns nothing on the broker; each function works on a channel the test opened. Everything waits for an event with a
+limit, never for time to pass. It must stay free of judgement about any one feature: what is right is said in the
+tests. pika's blocking adapter is the client.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 WAIT_S = 10.0
+SHARED_QUEUE_EXPIRES_MS = 60_000
 
 
 class Delivery(NamedTuple):
@@ -38,7 +40,9 @@ class Consumer:
         channel.add_on_cancel_callback(self._on_cancel)
         self.tag: str = channel.basic_consume(queue, self._on_message, auto_ack=auto_ack, **options)
 
-    def _on_message(self, _channel: BlockingChannel, method: Any, properties: spec.BasicProperties, body: bytes) -> None:
+    def _on_message(
+        self, _channel: BlockingChannel, method: Any, properties: spec.BasicProperties, body: bytes
+    ) -> None:
         self.deliveries.append(Delivery(method, properties, body))
 
     def _on_cancel(self, frame: Any) -> None:
@@ -71,6 +75,12 @@ def settle(channel: BlockingChannel) -> None:
     """A round trip on this channel: everything the broker sent on it before has arrived and been handled."""
     channel.flow(True)
     channel.connection.process_data_events(time_limit=0)
+
+
+def shared_queue(channel: BlockingChannel, name: str, **arguments: Any) -> str:
+    """A queue that other connections may use as well; it goes by itself some time after the test."""
+    named = {key.replace("_", "-"): value for key, value in arguments.items()} | {"x-expires": SHARED_QUEUE_EXPIRES_MS}
+    return str(channel.queue_declare(name, arguments=named).method.queue)
 
 
 def publish(channel: BlockingChannel, queue: str, *bodies: bytes, **properties: Any) -> None:
@@ -106,7 +116,7 @@ def depth(channel: BlockingChannel, queue: str) -> int:
 
 
 def wait_depth(channel: BlockingChannel, queue: str, count: int) -> None:
-    """Wait for a count of ready messages. A count may be answered before earlier messages of the same channel are in, hence the wait."""
+    """Wait for a count of ready messages: a count may be answered before the channel's earlier messages are in."""
     deadline = time.monotonic() + WAIT_S
     while (now := depth(channel, queue)) != count:
         assert time.monotonic() < deadline, f"{now} messages ready in {queue}, expected {count}"

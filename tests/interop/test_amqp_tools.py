@@ -1,7 +1,8 @@
 """Debian's amqp-tools: the command line over librabbitmq, the C client most languages are built on.
 
-Owns nothing but command lines: each test runs the installed programs and reads what they print. pika prepares and looks where the tools
-cannot. Skipped only where the package amqp-tools is not installed. The programs' rules are in their manual pages.
+Owns nothing but command lines: each test runs the installed programs and reads what they print. pika prepares and
+looks where the tools cannot. Skipped only where the package amqp-tools is not installed. The programs' rules are in
+their manual pages.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from .support import publish, receive, take_all, wait_depth
 
 pytestmark = [
     pytest.mark.peers,
-    pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (apt-get install amqp-tools)"),
+    pytest.mark.skipif(
+        shutil.which("amqp-publish") is None, reason="amqp-tools is not installed (apt-get install amqp-tools)"
+    ),
 ]
 
 Name = Callable[..., str]

@@ -1,8 +1,9 @@
 """Kombu and Celery as they come: a real worker in its own process, tasks, retries, results, remote control.
 
-Owns the path Python's task queues take: py-amqp underneath, kombu's quality-of-service choices (which follow the server's product name),
-Celery's reply queues, fanout control and prefetch changes on live consumers. The worker runs `celery_tasks`. Results travel over rpc://,
-so chords, which need a shared store, are left out. Rules: Celery's and kombu's documentation.
+Owns the path Python's task queues take: py-amqp underneath, kombu's quality-of-service choices (which follow the
+server's product name), Celery's reply queues, fanout control and prefetch changes on live consumers. The worker runs
+`celery_tasks`. Results travel over rpc://, so chords, which need a shared store, are left out. Rules: Celery's and
+kombu's documentation.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ def test_group_and_chain(app: Celery, worker: Worker) -> None:
     add = app.signature
     numbers = group(add("celery_tasks.add", (number, 1)) for number in range(10)).apply_async()
     assert numbers.get(timeout=RESULT_TIMEOUT_S) == list(range(1, 11))
-    chained = chain(add("celery_tasks.add", (1, 1)), add("celery_tasks.add", (10,)), add("celery_tasks.add", (100,))).apply_async()
+    chained = chain(
+        add("celery_tasks.add", (1, 1)), add("celery_tasks.add", (10,)), add("celery_tasks.add", (100,))
+    ).apply_async()
     assert chained.get(timeout=RESULT_TIMEOUT_S) == 112
 
 

@@ -1,8 +1,8 @@
 """A client of 2010: no client properties, no capabilities, AMQPLAIN, only the methods the specification had then.
 
-Owns its own encoder, built from the specification alone, so that an error shared by the broker and a modern library cannot hide (R027,
-R037). Bytes go out on a plain socket and come back as (channel, class, method, arguments). It must use no AMQP library. Rules: AMQP 0-9-1
-sections 2.2 and 4.2; the answer to a wrong protocol header is in 4.2.2.
+Owns its own encoder, built from the specification alone, so that an error shared by the broker and a modern library
+cannot hide (R027, R037). Bytes go out on a plain socket and come back as (channel, class, method, arguments). It must
+use no AMQP library. Rules: AMQP 0-9-1 sections 2.2 and 4.2; the answer to a wrong protocol header is in 4.2.2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, CONTENT, BODY = 1, 2, 3
-START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK, CLOSE, CLOSE_OK = ((10, number) for number in (10, 11, 30, 31, 40, 41, 50, 51))
+START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK, CLOSE, CLOSE_OK = (
+    (10, number) for number in (10, 11, 30, 31, 40, 41, 50, 51)
+)
 CHANNEL_OPEN, CHANNEL_OPEN_OK = (20, 10), (20, 11)
 EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK = (40, 10), (40, 11)
 QUEUE_DECLARE, QUEUE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK, QUEUE_DELETE, QUEUE_DELETE_OK = (
@@ -108,7 +110,9 @@ class OldClient:
 
     def publish(self, exchange: str, key: str, body: bytes) -> None:
         self.call(1, PUBLISH, b"\0\0" + short(exchange) + short(key) + b"\0")
-        self.socket.sendall(self.frame(CONTENT, 1, struct.pack(">HHQH", 60, 0, len(body), 0)) + self.frame(BODY, 1, body))
+        self.socket.sendall(
+            self.frame(CONTENT, 1, struct.pack(">HHQH", 60, 0, len(body), 0)) + self.frame(BODY, 1, body)
+        )
 
     def declare(self, queue: str, bits: int = 0b0100) -> None:
         self.call(1, QUEUE_DECLARE, b"\0\0" + short(queue) + bytes([bits]) + long(b""))
@@ -165,7 +169,9 @@ def test_failed_login_only_hangs_up(client: OldClient) -> None:
     assert client.rest() == b""  # a client without the capability would not know what to do with a close
 
 
-def test_no_cancel_is_sent_to_a_client_that_did_not_ask(client: OldClient, channel: BlockingChannel, name: Name) -> None:
+def test_no_cancel_is_sent_to_a_client_that_did_not_ask(
+    client: OldClient, channel: BlockingChannel, name: Name
+) -> None:
     queue = name()
     client.open()
     client.declare(queue, bits=0)
@@ -179,7 +185,13 @@ def test_no_cancel_is_sent_to_a_client_that_did_not_ask(client: OldClient, chann
 
 @pytest.mark.parametrize(
     "header",
-    [b"GET / HT", b"AMQP\x01\x01\x00\x0a", b"AMQP\x00\x00\x09\x02", b"AMQP\x09\x00\x00\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
+    [
+        b"GET / HT",
+        b"AMQP\x01\x01\x00\x0a",
+        b"AMQP\x00\x00\x09\x02",
+        b"AMQP\x09\x00\x00\x00",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    ],
     ids=["http", "amqp-0-10", "amqp-0-9-2", "amqp-9-0-0", "tls"],
 )
 def test_wrong_protocol_header_is_answered_with_the_right_one(client: OldClient, header: bytes) -> None:

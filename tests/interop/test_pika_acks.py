@@ -1,8 +1,8 @@
 """Settling deliveries: ack, nack, reject, recover, and where a message goes back to.
 
-Owns the promise that an unsettled message is neither lost nor out of order (R185). pika is the client and RabbitMQ the reference. Dead
-letters, which rejected messages may become, have their own file. Rules: AMQP 0-9-1 section 1.8.3 and RabbitMQ's nack extension; a
-requeued message returns to its place when it can.
+Owns the promise that an unsettled message is neither lost nor out of order (R185). pika is the client and RabbitMQ
+the reference. Dead letters, which rejected messages may become, have their own file. Rules: AMQP 0-9-1 section 1.8.3
+and RabbitMQ's nack extension; a requeued message returns to its place when it can.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def test_ack_multiple_removes_all_up_to_the_tag(
     assert take_all(connection.channel(), queue) == NUMBERS[4:]
 
 
-def test_ack_multiple_zero_means_everything(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_ack_multiple_zero_means_everything(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     receive(channel, queue, 5, auto_ack=False)
     channel.basic_ack(0, multiple=True)
     channel.close()
@@ -68,7 +70,9 @@ def test_a_tag_can_be_settled_once(channel: BlockingChannel, connection: pika.Bl
     assert take_all(connection.channel(), queue) == NUMBERS[1:]
 
 
-def test_tags_belong_to_their_channel(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_tags_belong_to_their_channel(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     receive(channel, queue, 1, auto_ack=False)
     other = connection.channel()
     with channel_error(406, "unknown delivery tag 1"):

@@ -1,8 +1,9 @@
 """Opening, tuning, refusing and closing connections, and channels in number.
 
-Owns the handshake as clients see it: what the server says of itself, what is negotiated, how a refusal looks with and without the
-client's `authentication_failure_close`. In go pika connections and bare sockets; out comes what the client can act upon. Nothing here
-depends on queues or messages. Rules: AMQP 0-9-1 section 2.2.4 and RabbitMQ's authentication failure notification.
+Owns the handshake as clients see it: what the server says of itself, what is negotiated, how a refusal looks with and
+without the client's `authentication_failure_close`. In go pika connections and bare sockets; out comes what the
+client can act upon. Nothing here depends on queues or messages. Rules: AMQP 0-9-1 section 2.2.4 and RabbitMQ's
+authentication failure notification.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def fresh(broker: Any) -> Any:
 
 
 def refusal(peer: RawConnection) -> int | None:
-    """How a handshake was refused: the reply code, or None when the server only hung up (both are allowed before the connection is open)."""
+    """How a handshake was refused: the reply code, or None when the server only hung up, which it may before `open`."""
     value = peer.read()
     return None if value is None else int(value.method.reply_code)
 
@@ -99,7 +100,9 @@ def test_wrong_credentials_are_refused(connect: Connect, user: str, password: st
 def test_unknown_mechanism_is_refused(fresh: RawConnection) -> None:
     fresh.start()
     properties = {"capabilities": {"authentication_failure_close": True}}
-    fresh.call(0, spec.Connection.StartOk(client_properties=properties, mechanism="MAGIC", response="x", locale="en_US"))
+    fresh.call(
+        0, spec.Connection.StartOk(client_properties=properties, mechanism="MAGIC", response="x", locale="en_US")
+    )
     assert refusal(fresh) in (None, 403, 504)
 
 
@@ -161,7 +164,8 @@ def test_connections_without_goodbye_free_what_they_held(connect: Connect, fresh
         except pika.exceptions.ChannelClosedByBroker as error:
             if error.reply_code == 404:
                 return
-            assert error.reply_code == 405 and time.monotonic() < deadline
+            assert error.reply_code == 405
+            assert time.monotonic() < deadline
         watcher.process_data_events(time_limit=0.02)
 
 

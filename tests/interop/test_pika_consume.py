@@ -1,8 +1,8 @@
 """Consuming: prefetch, cancelling, exclusivity, priorities, turns, a single active consumer.
 
-Owns who gets the next message and how many a consumer may hold. pika is the client and RabbitMQ the reference. Settling of messages
-already delivered has its own file. Rules: AMQP 0-9-1 section 1.8 and RabbitMQ's pages on prefetch (`global` means the channel),
-consumer priorities and single active consumers; R117 asks for round-robin.
+Owns who gets the next message and how many a consumer may hold. pika is the client and RabbitMQ the reference.
+Settling of messages already delivered has its own file. Rules: AMQP 0-9-1 section 1.8 and RabbitMQ's pages on
+prefetch (`global` means the channel), consumer priorities and single active consumers; R117 asks for round-robin.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ def queue(channel: BlockingChannel, name: Name) -> str:
     return str(channel.queue_declare(name("queue"), exclusive=True).method.queue)
 
 
-def test_three_equal_consumers_take_turns(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_three_equal_consumers_take_turns(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     consumers = [Consumer(connection.channel(), queue, auto_ack=True) for _ in range(3)]
     publish(channel, queue, *NUMBERS[:30])
     wait_until(connection, lambda: sum(len(each.deliveries) for each in consumers) == 30)
     assert [each.bodies for each in consumers] == [NUMBERS[first:30:3] for first in range(3)]
 
 
-def test_prefetch_limits_each_consumer(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_prefetch_limits_each_consumer(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     publish(channel, queue, *NUMBERS[:20])
     consuming = connection.channel()
     consuming.basic_qos(prefetch_count=3)
@@ -48,7 +52,9 @@ def test_prefetch_limits_each_consumer(channel: BlockingChannel, connection: pik
     wait_depth(channel, queue, 7)
 
 
-def test_prefetch_applies_to_consumers_made_later(connection: pika.BlockingConnection, channel: BlockingChannel, queue: str) -> None:
+def test_prefetch_applies_to_consumers_made_later(
+    connection: pika.BlockingConnection, channel: BlockingChannel, queue: str
+) -> None:
     consuming = connection.channel()
     consuming.basic_qos(prefetch_count=1)
     early = Consumer(consuming, queue)
@@ -60,7 +66,9 @@ def test_prefetch_applies_to_consumers_made_later(connection: pika.BlockingConne
     assert (len(early.deliveries), len(late.deliveries)) == (1, 4)
 
 
-def test_global_prefetch_is_shared_by_the_channel(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_global_prefetch_is_shared_by_the_channel(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     consuming = connection.channel()
     consuming.basic_qos(prefetch_count=5, global_qos=True)
     consumers = [Consumer(consuming, queue), Consumer(consuming, queue)]
@@ -73,7 +81,9 @@ def test_global_prefetch_is_shared_by_the_channel(channel: BlockingChannel, conn
     wait_depth(channel, queue, 10)
 
 
-def test_both_prefetches_hold_at_once(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_both_prefetches_hold_at_once(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     consuming = connection.channel()
     consuming.basic_qos(prefetch_count=3)
     consuming.basic_qos(prefetch_count=4, global_qos=True)
@@ -99,7 +109,9 @@ def test_global_prefetch_can_change_while_consuming(
     consumer.wait(20)
 
 
-def test_no_ack_consumers_are_not_limited(channel: BlockingChannel, connection: pika.BlockingConnection, queue: str) -> None:
+def test_no_ack_consumers_are_not_limited(
+    channel: BlockingChannel, connection: pika.BlockingConnection, queue: str
+) -> None:
     publish(channel, queue, *NUMBERS)
     consuming = connection.channel()
     consuming.basic_qos(prefetch_count=1)
@@ -152,7 +164,9 @@ def test_exclusive_consumer_keeps_others_out(channel: BlockingChannel, connect: 
     assert consumer.wait(1)[0].body == b"mine"
 
 
-def test_exclusive_consumption_is_refused_while_others_consume(channel: BlockingChannel, connect: Connect, name: Name) -> None:
+def test_exclusive_consumption_is_refused_while_others_consume(
+    channel: BlockingChannel, connect: Connect, name: Name
+) -> None:
     queue = name("shared")
     channel.queue_declare(queue, auto_delete=True)
     Consumer(channel, queue)

@@ -1,8 +1,8 @@
 """Dead letters: why a message died, where it goes, what is written on it.
 
-Owns dead-lettering for every reason (rejected, expired, maxlen, delivery_limit) and the `x-death` record. pika is the client and RabbitMQ
-the reference. The dead-letter queue is bound before anything can die, so waiting for its first message is waiting for the death itself.
-Rules: RabbitMQ's page on dead letter exchanges.
+Owns dead-lettering for every reason (rejected, expired, maxlen, delivery_limit) and the `x-death` record. pika is the
+client and RabbitMQ the reference. The dead-letter queue is bound before anything can die, so waiting for its first
+message is waiting for the death itself. Rules: RabbitMQ's page on dead letter exchanges.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def kill(channel: BlockingChannel, queue: str, verb: str = "reject") -> None:
 @pytest.mark.parametrize("verb", ["reject", "nack"])
 def test_rejected_message_dies_with_a_record(channel: BlockingChannel, graveyard: Graveyard, verb: str) -> None:
     source = graveyard.source()
-    before = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     publish(channel, source, b"dead", headers={"kept": "yes"}, message_id="m", priority=3)
     kill(channel, source, verb)
     dead = graveyard.dig()[0]
@@ -67,7 +67,7 @@ def test_rejected_message_dies_with_a_record(channel: BlockingChannel, graveyard
     assert (dead.method.exchange, dead.method.routing_key) == (graveyard.exchange, source)
     headers = dict(dead.properties.headers)
     (death,) = headers.pop("x-death")
-    assert before <= death.pop("time") <= datetime.datetime.now(datetime.timezone.utc)
+    assert before <= death.pop("time") <= datetime.datetime.now(datetime.UTC)
     assert death == {"queue": source, "reason": "rejected", "count": 1, "exchange": "", "routing-keys": [source]}
     assert headers == {
         "kept": "yes", "x-first-death-queue": source, "x-first-death-reason": "rejected", "x-first-death-exchange": "",
@@ -175,12 +175,17 @@ def test_other_deaths_are_added_in_front(channel: BlockingChannel, graveyard: Gr
     publish(channel, first, b"x")
     kill(channel, second)
     headers = graveyard.dig()[0].properties.headers
-    assert [(each["queue"], each["reason"]) for each in headers["x-death"]] == [(second, "rejected"), (first, "expired")]
+    assert [(each["queue"], each["reason"]) for each in headers["x-death"]] == [
+        (second, "rejected"),
+        (first, "expired"),
+    ]
     assert (headers["x-first-death-queue"], headers["x-first-death-reason"]) == (first, "expired")
 
 
 def test_cycle_without_rejection_is_broken(channel: BlockingChannel, graveyard: Graveyard, name: Name) -> None:
-    first = graveyard.source(x_message_ttl=20)  # its dead are seen in the graveyard, and come back to it through the second queue
+    first = graveyard.source(
+        x_message_ttl=20
+    )  # its dead are seen in the graveyard, and come back to it through the second queue
     back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": first, "x-message-ttl": 20}
     second = channel.queue_declare(name("second"), exclusive=True, arguments=back).method.queue
     channel.queue_bind(second, graveyard.exchange)

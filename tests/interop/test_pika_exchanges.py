@@ -1,8 +1,8 @@
 """Exchanges: declaring, checking, deleting, chaining.
 
-Owns what an exchange is (its equivalence rules, its life) but not how each type matches, which is the routing file's. pika is the client
-and RabbitMQ the reference. A test never relies on an exchange of another test. Rules: AMQP 0-9-1 section 1.6 and RabbitMQ's pages on
-alternate exchanges and exchange-to-exchange bindings.
+Owns what an exchange is (its equivalence rules, its life) but not how each type matches, which is the routing file's.
+pika is the client and RabbitMQ the reference. A test never relies on an exchange of another test. Rules: AMQP 0-9-1
+section 1.6 and RabbitMQ's pages on alternate exchanges and exchange-to-exchange bindings.
 """
 
 from __future__ import annotations
@@ -44,9 +44,13 @@ def queue(channel: BlockingChannel, name: Name) -> str:
 @pytest.mark.parametrize(
     ("name_", "kind"),
     [
-        ("amq.direct", "direct"), ("amq.fanout", "fanout"), ("amq.topic", "topic"), ("amq.headers", "headers"), ("amq.match", "headers"),
+        ("amq.direct", "direct"),
+        ("amq.fanout", "fanout"),
+        ("amq.topic", "topic"),
+        ("amq.headers", "headers"),
+        ("amq.match", "headers"),
     ],
-)  # fmt: skip
+)
 def test_standard_exchanges_exist(channel: BlockingChannel, name_: str, kind: str) -> None:
     channel.exchange_declare(name_, passive=True)
     channel.exchange_declare(name_, kind, durable=True)  # the same again is no change
@@ -151,7 +155,9 @@ def test_internal_exchange_takes_no_publish_but_routes(
         direct.queue_declare("", exclusive=True)
 
 
-def test_alternate_exchange_takes_what_nothing_matched(channel: BlockingChannel, exchange: Any, queue: str, name: Name) -> None:
+def test_alternate_exchange_takes_what_nothing_matched(
+    channel: BlockingChannel, exchange: Any, queue: str, name: Name
+) -> None:
     unrouted = exchange("fanout")
     main = exchange("direct", arguments={"alternate-exchange": unrouted})
     known = channel.queue_declare(name("known"), exclusive=True).method.queue

@@ -1,7 +1,8 @@
 """Limits on what a queue holds, and which message goes first: length, bytes, overflow, priority.
 
-Owns queue length limits with each overflow behaviour, and message priorities. pika is the client and RabbitMQ the reference. Publishes
-are confirmed, so that the queue has decided before a test looks. Rules: RabbitMQ's pages on queue length limit and priority queues.
+Owns queue length limits with each overflow behaviour, and message priorities. pika is the client and RabbitMQ the
+reference. Publishes are confirmed, so that the queue has decided before a test looks. Rules: RabbitMQ's pages on
+queue length limit and priority queues.
 """
 
 from __future__ import annotations
@@ -96,7 +97,12 @@ def test_one_refusing_queue_makes_the_whole_publish_refused(confirmed: BlockingC
 def test_reject_publish_dlx_buries_the_refused(confirmed: BlockingChannel, name: Name) -> None:
     dead = declare(confirmed, name)
     queue = declare(
-        confirmed, name, x_overflow="reject-publish-dlx", x_max_length=1, x_dead_letter_exchange="", x_dead_letter_routing_key=dead
+        confirmed,
+        name,
+        x_overflow="reject-publish-dlx",
+        x_max_length=1,
+        x_dead_letter_exchange="",
+        x_dead_letter_routing_key=dead,
     )
     publish(confirmed, queue, b"1")
     with pytest.raises(pika.exceptions.NackError):
@@ -115,7 +121,14 @@ def test_drop_head_is_confirmed(confirmed: BlockingChannel, name: Name) -> None:
 
 def test_higher_priority_goes_first(confirmed: BlockingChannel, name: Name) -> None:
     queue = declare(confirmed, name, x_max_priority=5)
-    for body, priority in ((b"low", 1), (b"none", None), (b"high", 5), (b"mid", 3), (b"above the top", 9), (b"high too", 5)):
+    for body, priority in (
+        (b"low", 1),
+        (b"none", None),
+        (b"high", 5),
+        (b"mid", 3),
+        (b"above the top", 9),
+        (b"high too", 5),
+    ):
         publish(confirmed, queue, body, priority=priority)
     got = receive(confirmed, queue, 6)
     assert [each.body for each in got] == [b"high", b"above the top", b"high too", b"mid", b"low", b"none"]

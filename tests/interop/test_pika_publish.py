@@ -1,8 +1,8 @@
 """Publishing: returns, confirms, extra routing keys, user ids, properties, sizes.
 
-Owns what a publisher is told and what arrives unchanged. pika is the client, with a bare connection where the order of frames or the very
-bytes matter. What a queue does with a message afterwards is not its business. Rules: AMQP 0-9-1 section 1.8.3.6, RabbitMQ's pages on
-confirms and sender-selected distribution.
+Owns what a publisher is told and what arrives unchanged. pika is the client, with a bare connection where the order
+of frames or the very bytes matter. What a queue does with a message afterwards is not its business. Rules: AMQP 0-9-1
+section 1.8.3.6, RabbitMQ's pages on confirms and sender-selected distribution.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ def test_unroutable_mandatory_message_is_returned(channel: BlockingChannel, name
     channel.basic_publish("amq.direct", key, b"payload", properties, mandatory=True)
     wait_until(channel.connection, lambda: bool(returned))
     method, properties, body = returned[0]
-    assert (method.reply_code, method.reply_text, method.exchange, method.routing_key) == (312, "NO_ROUTE", "amq.direct", key)
+    assert (method.reply_code, method.reply_text, method.exchange, method.routing_key) == (
+        312,
+        "NO_ROUTE",
+        "amq.direct",
+        key,
+    )
     assert (properties.message_id, properties.headers, body) == ("m1", {"a": 1}, b"payload")
 
 
@@ -154,10 +159,21 @@ def test_false_user_id_is_refused(channel: BlockingChannel, queue: str) -> None:
 
 def test_every_property_arrives_unchanged(channel: BlockingChannel, queue: str) -> None:
     sent = pika.BasicProperties(
-        content_type="text/plain", content_encoding="gzip", headers={"k": "v"}, delivery_mode=2, priority=7, correlation_id="c-1",
-        reply_to="somewhere", expiration="60000", message_id="m-1", timestamp=1_700_000_000, type="kind", user_id="guest",
-        app_id="app", cluster_id="cluster",
-    )  # fmt: skip
+        content_type="text/plain",
+        content_encoding="gzip",
+        headers={"k": "v"},
+        delivery_mode=2,
+        priority=7,
+        correlation_id="c-1",
+        reply_to="somewhere",
+        expiration="60000",
+        message_id="m-1",
+        timestamp=1_700_000_000,
+        type="kind",
+        user_id="guest",
+        app_id="app",
+        cluster_id="cluster",
+    )
     channel.basic_publish("", queue, b"x", sent)
     assert receive(channel, queue, 1)[0].properties == sent
 
@@ -170,10 +186,19 @@ def test_absent_properties_stay_absent(channel: BlockingChannel, queue: str) -> 
 
 def test_header_values_of_every_kind_pika_knows(channel: BlockingChannel, queue: str) -> None:
     headers = {
-        "text": "grüße", "empty": "", "bytes": b"\x00\xff", "true": True, "false": False, "small": -7, "large": 2**40,
-        "decimal": decimal.Decimal("-12.34"), "time": datetime.datetime(2024, 2, 29, 12, 0, 1, tzinfo=datetime.timezone.utc), "none": None,
-        "list": [1, "two", [3, {"four": 4}], None], "table": {"nested": {"deeper": [True]}},
-    }  # fmt: skip
+        "text": "grüße",
+        "empty": "",
+        "bytes": b"\x00\xff",
+        "true": True,
+        "false": False,
+        "small": -7,
+        "large": 2**40,
+        "decimal": decimal.Decimal("-12.34"),
+        "time": datetime.datetime(2024, 2, 29, 12, 0, 1, tzinfo=datetime.UTC),
+        "none": None,
+        "list": [1, "two", [3, {"four": 4}], None],
+        "table": {"nested": {"deeper": [True]}},
+    }
     publish(channel, queue, b"x", headers=headers)
     assert receive(channel, queue, 1)[0].properties.headers == headers
 
@@ -213,7 +238,17 @@ def test_header_field_type_keeps_its_bytes(raw: RawConnection, kind: str) -> Non
 
 FRAME_BYTES_MAX = 131072
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 8
-SIZES = [0, 1, 4088, BODY_BYTES_MAX - 1, BODY_BYTES_MAX, BODY_BYTES_MAX + 1, 2 * BODY_BYTES_MAX, FRAME_BYTES_MAX + 1, 5_000_000]
+SIZES = [
+    0,
+    1,
+    4088,
+    BODY_BYTES_MAX - 1,
+    BODY_BYTES_MAX,
+    BODY_BYTES_MAX + 1,
+    2 * BODY_BYTES_MAX,
+    FRAME_BYTES_MAX + 1,
+    5_000_000,
+]
 
 
 def pattern(size: int) -> bytes:

@@ -1,8 +1,8 @@
 """Queues: declaring, checking, locking, emptying, deleting.
 
-Owns the life of queues as a client sees it; what is in them is the business of other files. pika is the client and RabbitMQ the
-reference. Server-named queues and exclusive ones die with their connection, others are deleted by their test. Rules: AMQP 0-9-1
-section 1.7 and RabbitMQ's page on queues (property equivalence, exclusivity).
+Owns the life of queues as a client sees it; what is in them is the business of other files. pika is the client and
+RabbitMQ the reference. Server-named queues and exclusive ones die with their connection, others are deleted by their
+test. Rules: AMQP 0-9-1 section 1.7 and RabbitMQ's page on queues (property equivalence, exclusivity).
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ OTHERS: dict[str, Callable[[BlockingChannel, str], Any]] = {
 
 
 @pytest.mark.parametrize("action", OTHERS.values(), ids=OTHERS.keys())
-def test_exclusive_queue_is_locked_for_others(connect: Connect, queue: str, action: Callable[[BlockingChannel, str], Any]) -> None:
+def test_exclusive_queue_is_locked_for_others(
+    connect: Connect, queue: str, action: Callable[[BlockingChannel, str], Any]
+) -> None:
     with channel_error(405, f"cannot obtain exclusive access to locked queue '{queue}' in vhost '/'"):
         action(connect().channel(), queue)
 
@@ -206,7 +208,9 @@ def test_delete_if_unused(channel: BlockingChannel, connection: pika.BlockingCon
     connection.channel().queue_delete(queue, if_unused=True)
 
 
-def test_deleting_a_queue_cancels_its_consumers(channel: BlockingChannel, connection: pika.BlockingConnection, name: Name) -> None:
+def test_deleting_a_queue_cancels_its_consumers(
+    channel: BlockingChannel, connection: pika.BlockingConnection, name: Name
+) -> None:
     queue = name()
     channel.queue_declare(queue)
     consumer = Consumer(channel, queue)

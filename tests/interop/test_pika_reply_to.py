@@ -1,7 +1,8 @@
 """Direct reply-to: answers that come back on the requester's channel without any queue.
 
-Owns the pseudo queue `amq.rabbitmq.reply-to` as libraries use it for calls. pika is the client and RabbitMQ the reference. Nothing is
-stored: an answer with nobody waiting is lost, and mandatory says so. Rules: RabbitMQ's page on direct reply-to.
+Owns the pseudo queue `amq.rabbitmq.reply-to` as libraries use it for calls. pika is the client and RabbitMQ the
+reference. Nothing is stored: an answer with nobody waiting is lost, and mandatory says so. Rules: RabbitMQ's page on
+direct reply-to.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def service(channel: BlockingChannel, name: Name) -> str:
 
 
 def ask(channel: BlockingChannel, service: str, number: int) -> None:
-    channel.basic_publish("", service, b"ask %d" % number, pika.BasicProperties(reply_to=PSEUDO, correlation_id=str(number)))
+    channel.basic_publish(
+        "", service, b"ask %d" % number, pika.BasicProperties(reply_to=PSEUDO, correlation_id=str(number))
+    )
 
 
 def test_answers_reach_the_channel_that_asked(channel: BlockingChannel, connect: Connect, service: str) -> None:
@@ -46,7 +49,9 @@ def test_answers_reach_the_channel_that_asked(channel: BlockingChannel, connect:
         assert delivery.method.exchange == ""
 
 
-def test_address_tells_if_the_requester_is_still_there(channel: BlockingChannel, connect: Connect, service: str) -> None:
+def test_address_tells_if_the_requester_is_still_there(
+    channel: BlockingChannel, connect: Connect, service: str
+) -> None:
     client = connect()
     asking = client.channel()
     Consumer(asking, PSEUDO, auto_ack=True)

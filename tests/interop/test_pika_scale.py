@@ -1,7 +1,8 @@
 """Numbers: a thousand queues, wide fan-out, long bursts, many connections, all of it in seconds.
 
-Owns the sizes an ordinary application reaches, to catch anything that grows worse than it should; real load is the benchmarks' business.
-pika is the client and RabbitMQ the reference. Each test states a count and must get exactly that count back.
+Owns the sizes an ordinary application reaches, to catch anything that grows worse than it should; real load is the
+benchmarks' business. pika is the client and RabbitMQ the reference. Each test states a count and must get exactly
+that count back.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def test_a_thousand_bindings_on_one_topic_exchange(channel: BlockingChannel, nam
     assert take_all(channel, queue) == [b"0", b"500", b"999"]
 
 
-def test_twenty_thousand_messages_in_order(channel: BlockingChannel, connection: pika.BlockingConnection, name: Name) -> None:
+def test_twenty_thousand_messages_in_order(
+    channel: BlockingChannel, connection: pika.BlockingConnection, name: Name
+) -> None:
     queue = channel.queue_declare(name(), exclusive=True).method.queue
     bodies = [b"%d" % number for number in range(20_000)]
     publish(channel, queue, *bodies)
@@ -58,7 +61,9 @@ def test_twenty_thousand_messages_in_order(channel: BlockingChannel, connection:
     consuming.basic_qos(prefetch_count=500)
     seen: list[bytes] = []
 
-    def on_message(on: BlockingChannel, method: pika.spec.Basic.Deliver, _properties: pika.BasicProperties, body: bytes) -> None:
+    def on_message(
+        on: BlockingChannel, method: pika.spec.Basic.Deliver, _properties: pika.BasicProperties, body: bytes
+    ) -> None:
         seen.append(body)
         if len(seen) % 250 == 0:
             on.basic_ack(method.delivery_tag, multiple=True)

@@ -1,8 +1,9 @@
 """Time limits: of a message, of all messages in a queue, of a queue itself.
 
-Owns expiry without dead letters (which have their own file). pika is the client and RabbitMQ the reference. Waiting here is always for the
-expiry itself, with a limit; a message that must live is given a limit far beyond the test. Rules: RabbitMQ's page on time-to-live: the
-lower of queue and message limit counts, and messages leave at the head of the queue.
+Owns expiry without dead letters (which have their own file). pika is the client and RabbitMQ the reference. Waiting
+here is always for the expiry itself, with a limit; a message that must live is given a limit far beyond the test.
+Rules: RabbitMQ's page on time-to-live: the lower of queue and message limit counts, and messages leave at the head of
+the queue.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ def test_use_keeps_a_queue(connect: Connect, name: Name) -> None:
     wait_gone(connection, queue)
 
 
-def test_expiring_queue_tells_nobody_and_drops_its_messages(connect: Connect, channel: BlockingChannel, name: Name) -> None:
+def test_expiring_queue_tells_nobody_and_drops_its_messages(
+    connect: Connect, channel: BlockingChannel, name: Name
+) -> None:
     dead, queue = channel.queue_declare(name("dead"), exclusive=True).method.queue, name()
     arguments = {"x-expires": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     connection = connect()

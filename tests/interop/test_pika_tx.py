@@ -1,8 +1,8 @@
 """Local transactions of AMQP 0-9-1: publishes and acknowledgements that happen together or not at all.
 
-Owns tx.select, tx.commit and tx.rollback (R132). pika is the client and RabbitMQ the reference. A channel is transactional for good, and
-nothing it does is seen by others before the commit. Rules: AMQP 0-9-1 section 1.9 and RabbitMQ's page on its semantics: an ack counts
-as done for the channel at once but reaches the queue at the commit.
+Owns tx.select, tx.commit and tx.rollback (R132). pika is the client and RabbitMQ the reference. A channel is
+transactional for good, and nothing it does is seen by others before the commit. Rules: AMQP 0-9-1 section 1.9 and
+RabbitMQ's page on its semantics: an ack counts as done for the channel at once but reaches the queue at the commit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def test_closing_without_commit_forgets(channel: BlockingChannel, transaction: B
     assert take_all(channel, queue) == []
 
 
-def test_two_queues_in_one_transaction(channel: BlockingChannel, transaction: BlockingChannel, name: Name, queue: str) -> None:
+def test_two_queues_in_one_transaction(
+    channel: BlockingChannel, transaction: BlockingChannel, name: Name, queue: str
+) -> None:
     second = channel.queue_declare(name("second"), exclusive=True).method.queue
     publish(transaction, queue, b"first")
     publish(transaction, second, b"second")
@@ -74,7 +76,9 @@ def test_acks_take_effect_at_commit(
     assert take_all(connection.channel(), queue) == [b"2", b"3"]
 
 
-def test_rolled_back_acks_can_be_given_again(channel: BlockingChannel, transaction: BlockingChannel, queue: str) -> None:
+def test_rolled_back_acks_can_be_given_again(
+    channel: BlockingChannel, transaction: BlockingChannel, queue: str
+) -> None:
     publish(channel, queue, b"1")
     got = receive(transaction, queue, 1, auto_ack=False)
     transaction.basic_ack(got[0].method.delivery_tag)

