@@ -18,6 +18,10 @@ PAUSE: int
 EVENTS: int
 TIMER: int
 MORE: int
+LOCAL: int
+
+def keep_buffers() -> None:
+    """Let the C library reuse the memory of reads and writes: for a process that is a server."""
 
 @final
 class Engine:

@@ -114,10 +114,12 @@ impl Io {
     /// Hands out what is to be sent and keeps a small buffer.
     pub fn sent(&mut self, now_ns: u64) {
         self.sent_ns = now_ns;
-        self.bytes_out += self.output.len() as u64;
+        let len = self.output.len();
+        self.bytes_out += len as u64;
         self.output.clear();
-        if self.output.capacity() > OUTPUT_KEEP_BYTES && self.stalled.is_empty() {
-            self.output.shrink_to(OUTPUT_KEEP_BYTES);
+        // A busy connection keeps its buffer; one that has become quiet gives it back.
+        if self.output.capacity() > OUTPUT_KEEP_BYTES && len < self.output.capacity() / 8 {
+            self.output.shrink_to(len.max(OUTPUT_KEEP_BYTES));
         }
     }
 
