@@ -379,27 +379,26 @@ static void rtt(void) {
 static void conns(void) {
     long wanted = (long)number("conns"), trips = (long)number("trips");
     struct samples before = samples_new(trips), during = samples_new(trips);
-    struct meter meter = {0};
     if (trips) round_trips(&before);
     double rss_before = broker_rss_kb(), started_s = now_s();
     connection_t *open = allocate(wanted * sizeof *open);
     for (long i = 0; i < wanted; i++) open[i] = dial();
     double opening_s = now_s() - started_s;
-    meter = meter_start();
+    struct meter meter = meter_start();
     nap(number("hold"));
     meter_stop(&meter);
-    double rss_open = broker_rss_kb();
-    if (trips) round_trips(&during);
+    double rss_open = broker_rss_kb(), idle_cpu_percent = meter.broker_s / meter.wall_s * 100;
+    if (trips) meter = round_trips(&during);
     report_open("conns");
     report("conns", wanted);
     report("opened_per_s", wanted / opening_s);
     report("rss_before_kb", rss_before);
     report("rss_open_kb", rss_open);
     report("kb_per_conn", (rss_open - rss_before) / wanted);
-    report("idle_broker_cpu_percent", meter.broker_s / meter.wall_s * 100);
+    report("idle_broker_cpu_percent", idle_cpu_percent);
     if (trips) report_samples("before_", &before);
     if (trips) report_samples("during_", &during);
-    report_meter(&meter, wanted);
+    report_meter(&meter, trips ? trips : wanted);
     report_close();
 }
 

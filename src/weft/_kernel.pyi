@@ -67,4 +67,4 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Node-wide counters and gauges."""
     def inspect(self, table: str) -> list[dict[str, Any]]:
-        """A snapshot of `connections`, `channels`, `consumers`, `queues` or `exchanges`."""
+        """A snapshot of `connections`, `consumers`, `queues` or `exchanges`."""

@@ -68,13 +68,13 @@ impl Pump<'_> {
             return Turn::Idle;
         }
         let Some(consumer_id) = queue.ring.next() else { return Turn::Idle };
-        if queue.settings.single_active && queue.ring.single() != Some(consumer_id) {
-            return self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
-        }
         let Some(consumer) = self.broker.consumers.get_mut(consumer_id) else {
             queue.ring.leave(consumer_id);
             return Turn::Next;
         };
+        if queue.settings.single_active && !consumer.browse && queue.ring.single() != Some(consumer_id) {
+            return self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
+        }
         let (target, conn_id) = (consumer.target, ConnId::from_raw(consumer.conn));
         let readiness = match (target, self.conns.get_mut(conn_id)) {
             (Target::Local { handle }, _) => self.locals.readiness(handle),

@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::hash::{Map, Seeded};
 use crate::limits::Limits;
 use crate::local::Locals;
+use crate::queue::consumers::Target;
 use crate::session::Session;
 use crate::slab::Slab;
 use crate::timers::Due;
@@ -293,6 +294,11 @@ impl Engine {
     /// Consumers whose queue was deleted are told so.
     fn tell_cancelled(&mut self) {
         while let Some(consumer) = self.broker.cancelled.pop() {
+            if let Target::Local { handle } = consumer.target {
+                let (vhost, queue, link) = (String::new(), String::new(), handle.to_string());
+                self.broker.events.push(Event::LinkClosed { conn: 0, vhost, queue, link, closed: true });
+                continue;
+            }
             let id = ConnId::from_raw(consumer.conn);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.session.cancelled(&mut conn.io, &mut self.broker, &consumer);

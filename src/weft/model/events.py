@@ -161,7 +161,10 @@ class AddressRequested:
 
 @dataclass(frozen=True, slots=True)
 class LinkClosed:
-    """A link whose acceptance asked for it (AcceptLink.watch) is gone; `closed` tells detach with close from suspension."""
+    """A link whose acceptance asked for it (AcceptLink.watch) is gone; `closed` tells detach with close from suspension.
+
+    With `conn` 0 it is a local consumer (`link` is its handle) whose queue was deleted.
+    """
 
     conn: int
     vhost: str
