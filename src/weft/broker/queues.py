@@ -1,0 +1,130 @@
+"""May this queue be declared, or deleted? The rules.
+
+Owns the decisions on queue.declare and queue.delete, and who may use an exclusive queue.
+A request, the tables and the caller come in; an outcome or a refusal goes out, and nothing changes on the way.
+It must not know events or the store.
+Rules: AMQP 0-9-1 section 1.7.2 as RabbitMQ applies it, order of checks included.
+"""
+
+from __future__ import annotations
+
+from weft.broker.access import Caller
+from weft.broker.arguments import (
+    DEAD_LETTER_EXCHANGE,
+    QUEUE_ARGUMENTS,
+    QUEUE_TYPE,
+    check_queue,
+    queue_row,
+    require_equal,
+    require_equal_arguments,
+)
+from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to, make_name
+from weft.broker.outcome import Counts, Outcome
+from weft.broker.tables import Put, Tables
+from weft.model.errors import Refused
+from weft.model.events import QueueDeclare, QueueDelete
+from weft.store import Queue
+
+_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS)
+_UNCOUNTED = (0, 0, 0)
+
+
+def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts: Counts) -> Outcome:
+    """queue.declare."""
+    name = clean_name(request.name)
+    if is_reply_to(name):
+        return _declare_reply_to(tables, name, counts)
+    if request.passive:
+        queue = tables.queue(name)
+        check_exclusive(queue, caller.conn)
+        return _found(queue, counts)
+    if name:
+        check_new_name("queue", name)
+    else:
+        name = make_name()
+    caller.require("configure", "queue", name)
+    wanted = _wanted(tables.vhost, name, caller.conn, request)
+    existing = tables.queues.get(name)
+    if existing is None:
+        _check_new(caller, wanted)
+        return Outcome([Put(wanted, wanted.durable)], name=name)
+    _check_same(existing, wanted)
+    return _found(existing, counts)
+
+
+def delete_queue(tables: Tables, caller: Caller, request: QueueDelete, counts: Counts) -> Outcome:
+    """queue.delete; a queue that is not there is deleted already."""
+    name = clean_name(request.name)
+    caller.require("configure", "queue", name)
+    queue = tables.queues.get(name)
+    if queue is None:
+        return Outcome()
+    check_exclusive(queue, caller.conn)
+    ready, _, consumers = counts(tables.vhost, name) or _UNCOUNTED
+    if request.if_unused and consumers:
+        raise Refused(f"PRECONDITION_FAILED - {queue} in use", 406)
+    if request.if_empty and ready:
+        raise Refused(f"PRECONDITION_FAILED - {queue} not empty", 406)
+    return Outcome(tables.drop_queue(queue), name=name, messages=ready)
+
+
+def check_exclusive(queue: Queue, conn: int | None) -> None:
+    """Refused(405) if the queue belongs to another connection."""
+    if queue.exclusive and queue.holder != conn:
+        raise _locked(queue)
+
+
+def _declare_reply_to(tables: Tables, name: str, counts: Counts) -> Outcome:
+    """The pseudo-queue is always there; one end of it is while its peer is, which a server may want to know."""
+    if name != REPLY_TO and counts(tables.vhost, name) is None:
+        tables.queue(name)
+    return Outcome(name=name, consumers=1)
+
+
+def _wanted(vhost: str, name: str, conn: int | None, request: QueueDeclare) -> Queue:
+    """What the peer asks for. A queue that dies with its connection cannot outlive the node, whatever it says."""
+    return Queue(
+        vhost,
+        name,
+        durable=request.durable and not request.exclusive,
+        auto_delete=request.auto_delete,
+        holder=conn if request.exclusive else None,
+        exclusive=request.exclusive,
+        arguments=request.arguments,
+    )
+
+
+def _check_new(caller: Caller, queue: Queue) -> None:
+    check_queue(queue)
+    dead_letters = queue.arguments.get(DEAD_LETTER_EXCHANGE)
+    if isinstance(dead_letters, str):
+        caller.require("read", "queue", queue.name)
+        caller.require("write", "exchange", dead_letters)
+
+
+def _check_same(existing: Queue, wanted: Queue) -> None:
+    if _owner(existing) != _owner(wanted):
+        raise _locked(existing)
+    require_equal("durable", existing, wanted.durable, existing.durable)
+    require_equal("auto_delete", existing, wanted.auto_delete, existing.auto_delete)
+    classic = {QUEUE_TYPE: "classic"}
+    require_equal_arguments(existing, _COMPARED, classic | wanted.arguments, classic | existing.arguments)
+
+
+def _owner(queue: Queue) -> int | None:
+    return queue.holder if queue.exclusive else None
+
+
+def _found(queue: Queue, counts: Counts) -> Outcome:
+    ready, _, consumers = counts(queue.vhost, queue.name) or _UNCOUNTED
+    # Declaring counts as use, so the kernel starts the idle time of an expiring queue anew.
+    changes = [queue_row(queue)] if "x-expires" in queue.arguments else []
+    return Outcome(changes=[*changes], name=queue.name, messages=ready, consumers=consumers)
+
+
+def _locked(queue: Queue) -> Refused:
+    return Refused(
+        f"RESOURCE_LOCKED - cannot obtain exclusive access to locked {queue}: it belongs to another connection,"
+        " or was not declared exclusive",
+        405,
+    )

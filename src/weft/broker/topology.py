@@ -1,0 +1,321 @@
+"""The controller of topology: what exists, and who may change it.
+
+Owns the tables of every virtual host and what dies with which connection or link.
+TopologyRequested, AttachRequested, AddressRequested and the ends of links, connections and queues come in; changes go
+out.
+It must never see a message, and never answer before what it promises is stored.
+Each request is decided by a rule file (`queues`, `exchanges`, `bindings`, `links`); here it is saved, applied and
+answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.broker import dynamic, links
+from weft.broker.access import Access, Caller, Kind
+from weft.broker.attaching import Attaching
+from weft.broker.bindings import change_binding
+from weft.broker.exchanges import declare_exchange, delete_exchange
+from weft.broker.outcome import Counts, Outcome
+from weft.broker.queues import declare_queue, delete_queue
+from weft.broker.settings import TopologySettings
+from weft.broker.tables import Drop, Edit, Tables, save_edits
+from weft.model.changes import Accept, Change, CreateVhost, Refuse, SetAddress
+from weft.model.errors import Corrupt, Refused, Unavailable
+from weft.model.events import (
+    AddressRequested,
+    AttachRequested,
+    BindingChange,
+    ConnectionClosed,
+    Event,
+    ExchangeDeclare,
+    ExchangeDelete,
+    LinkClosed,
+    OpenRequested,
+    Operation,
+    QueueDeclare,
+    QueueDelete,
+    QueueUnused,
+    Table,
+    TopologyRequested,
+)
+from weft.store import Binding, Exchange, Queue, Store
+
+
+class Topology:
+    """Decides on exchanges, queues, bindings and links."""
+
+    def __init__(self, store: Store, access: Access, counts: Counts, settings: TopologySettings | None = None) -> None:
+        """`counts` tells (ready, unsettled, consumers) of a queue, as the engine's `queue_stats` does."""
+        self.settings = settings or TopologySettings()
+        self._store = store
+        self._access = access
+        self._counts = counts
+        self._vhosts = {name: Tables(name) for name in access.vhosts()}
+        self._containers: dict[int, str] = {}
+        self._held: dict[int, set[tuple[str, str]]] = {}
+        self._ends = dynamic.Ends()
+        self._load()
+
+    def start(self) -> list[Change]:
+        """Everything that exists, for an engine that was just born."""
+        return [row for tables in self._vhosts.values() for row in (CreateVhost(tables.vhost), *tables.rows())]
+
+    def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - time is the kernel's
+        """Answer what is about topology; leave the rest to others."""
+        changes: list[Change] = []
+        for event in events:
+            match event:
+                case TopologyRequested():
+                    changes += self._on_topology(event)
+                case AttachRequested():
+                    changes += self._on_attach(event)
+                case AddressRequested():
+                    changes += self._on_address(event)
+                case LinkClosed():
+                    changes += self._on_link_closed(event)
+                case QueueUnused():
+                    changes += self._on_queue_unused(event)
+                case OpenRequested():
+                    self._containers[event.conn] = event.container
+                case ConnectionClosed():
+                    changes += self._on_connection_closed(event.conn)
+                case _:
+                    pass
+        return changes
+
+    # requests
+
+    def _on_topology(self, event: TopologyRequested) -> list[Change]:
+        try:
+            tables, caller = self._caller(event.principal, event.conn)
+            outcome = self._decide(tables, caller, event.operation)
+            changes = self._commit(tables, outcome.edits)
+        except Refused as refused:
+            return [Refuse(event.request, refused.code, str(refused))]
+        answer = Accept(event.request, name=outcome.name, messages=outcome.messages, consumers=outcome.consumers)
+        return [*changes, *outcome.changes, answer]
+
+    def _decide(self, tables: Tables, caller: Caller, operation: Operation) -> Outcome:
+        match operation:
+            case QueueDeclare():
+                return declare_queue(tables, caller, operation, self._counts)
+            case QueueDelete():
+                return delete_queue(tables, caller, operation, self._counts)
+            case ExchangeDeclare():
+                return declare_exchange(tables, caller, operation)
+            case ExchangeDelete():
+                return delete_exchange(tables, caller, operation)
+            case BindingChange():
+                return change_binding(tables, caller, operation)
+
+    def _on_attach(self, event: AttachRequested) -> list[Change]:
+        try:
+            tables, caller = self._caller(event.principal, event.conn)
+            attaching = Attaching(tables, caller, self._containers.get(event.conn, ""), event)
+            attached = links.attach(attaching, may_create=self.settings.auto_create_queues)
+            changes = self._commit(tables, attached.edits)
+        except Refused as refused:
+            return [Refuse(event.request, refused.code, str(refused))]
+        name = attached.link.queue
+        if attached.link.watch and name is not None and dynamic.is_watched(tables.queues.get(name)):
+            self._ends.add(event.conn, tables.vhost, name, event.link)
+        return [*changes, attached.link]
+
+    def _on_address(self, event: AddressRequested) -> list[Change]:
+        try:
+            tables, caller = self._caller(event.principal, event.conn)
+            edits, row = links.resolve_to(tables, caller, event, may_create=self.settings.auto_create_queues)
+            return [*self._commit(tables, edits), row]
+        except Refused as refused:
+            return [SetAddress(event.principal, event.address, None, code=refused.code, text=str(refused))]
+
+    def _caller(self, principal: int, conn: int) -> tuple[Tables, Caller]:
+        _, vhost = self._access.identity(principal)
+        return self._tables(vhost), Caller(self._access, principal, conn)
+
+    def _tables(self, vhost: str) -> Tables:
+        tables = self._vhosts.get(vhost)
+        if tables is None:
+            raise Refused(f"NOT_FOUND - no virtual host '{vhost}'", 404)
+        return tables
+
+    def _commit(self, tables: Tables, edits: Sequence[Edit]) -> list[Change]:
+        """Store what is durable, then remember everything, then tell the kernel."""
+        try:
+            save_edits(self._store, edits)
+        except Unavailable as error:
+            raise Refused(f"INTERNAL_ERROR - {error}", 541) from None
+        for edit in edits:
+            if isinstance(edit.record, Queue):
+                self._note_queue(edit.record, is_gone=isinstance(edit, Drop))
+        return tables.apply(edits)
+
+    def _note_queue(self, queue: Queue, *, is_gone: bool) -> None:
+        key = queue.vhost, queue.name
+        if is_gone:
+            self._ends.forget_queue(*key)
+        if queue.holder is None:
+            return
+        if not is_gone:
+            self._held.setdefault(queue.holder, set()).add(key)
+        elif queue.holder in self._held:
+            self._held[queue.holder].discard(key)
+
+    # ends
+
+    def _on_connection_closed(self, conn: int) -> list[Change]:
+        self._containers.pop(conn, None)
+        changes: list[Change] = []
+        for vhost, name in sorted(self._held.pop(conn, ())):
+            changes += self._drop_queue(vhost, name)
+        for vhost, name, link in self._ends.pop_conn(conn):
+            changes += self._on_link_closed(LinkClosed(conn, vhost, name, link, closed=True))
+        return changes
+
+    def _on_link_closed(self, event: LinkClosed) -> list[Change]:
+        queue = self._queue(event.vhost, event.queue)
+        if queue is None:
+            return []
+        self._ends.remove(event.conn, event.vhost, event.queue, event.link)
+        links_left = self._ends.count(event.vhost, event.queue)
+        ready, unsettled, consumers = self._counts(event.vhost, event.queue) or (0, 0, 0)
+        if queue.subscription:
+            is_over = event.closed and consumers == 0
+        else:
+            is_over = dynamic.ends_with_link(queue, links=links_left, messages=ready + unsettled)
+        return self._drop_queue(event.vhost, event.queue) if is_over else []
+
+    def _on_queue_unused(self, event: QueueUnused) -> list[Change]:
+        """The kernel saw it unused; since then someone may have come."""
+        queue = self._queue(event.vhost, event.queue)
+        if queue is None:
+            return []
+        ready, unsettled, consumers = self._counts(event.vhost, event.queue) or (0, 0, 0)
+        if event.cause == "empty":
+            links_left = self._ends.count(event.vhost, event.queue)
+            is_over = ready + unsettled == 0 and dynamic.ends_empty(queue, links=links_left)
+        else:
+            is_over = consumers == 0
+        return self._drop_queue(event.vhost, event.queue) if is_over else []
+
+    def _queue(self, vhost: str, name: str) -> Queue | None:
+        tables = self._vhosts.get(vhost)
+        return None if tables is None else tables.queues.get(name)
+
+    def _drop_queue(self, vhost: str, name: str) -> list[Change]:
+        """Nobody asked, so nobody can be refused: a queue that cannot be deleted on disk stays until it ends again."""
+        queue = self._queue(vhost, name)
+        if queue is None:
+            return []
+        tables = self._vhosts[vhost]
+        try:
+            return self._commit(tables, tables.drop_queue(queue))
+        except Refused:
+            return []
+
+    # the node's own: the same rules, without permissions; Refused if they say no
+
+    def declare_queue(
+        self,
+        vhost: str,
+        name: str = "",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        arguments: Table | None = None,
+    ) -> list[Change]:
+        """Make a queue; nothing if it exists as asked for."""
+        return self._run(vhost, QueueDeclare(name, False, durable, False, auto_delete, arguments or {}))
+
+    def delete_queue(self, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False) -> list[Change]:
+        """Delete a queue."""
+        return self._run(vhost, QueueDelete(name, if_unused, if_empty))
+
+    def declare_exchange(
+        self,
+        vhost: str,
+        name: str,
+        type_: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> list[Change]:
+        """Make an exchange; nothing if it exists as asked for."""
+        flags = durable, auto_delete, internal
+        return self._run(vhost, ExchangeDeclare(name, type_, False, *flags, arguments or {}))
+
+    def delete_exchange(self, vhost: str, name: str, *, if_unused: bool = False) -> list[Change]:
+        """Delete an exchange."""
+        return self._run(vhost, ExchangeDelete(name, if_unused))
+
+    def bind(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        *,
+        kind: Kind = "queue",
+        arguments: Table | None = None,
+    ) -> list[Change]:
+        """bind(source, topic, target)."""
+        return self._run(vhost, BindingChange("bind", kind, source, destination, routing_key, arguments or {}))
+
+    def unbind(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        *,
+        kind: Kind = "queue",
+        arguments: Table | None = None,
+    ) -> list[Change]:
+        """unbind(source, topic, target)."""
+        return self._run(vhost, BindingChange("unbind", kind, source, destination, routing_key, arguments or {}))
+
+    def add_vhost(self, name: str) -> list[Change]:
+        """Make a virtual host with its predeclared exchanges; nothing if it exists."""
+        changes = self._access.add_vhost(name)
+        if name in self._vhosts:
+            return changes
+        tables = self._vhosts[name] = Tables(name)
+        return [*changes, *tables.rows()]
+
+    def delete_vhost(self, name: str) -> list[Change]:
+        """Delete a virtual host with everything in it; its connections are closed."""
+        changes = self._access.delete_vhost(name)
+        del self._vhosts[name]
+        return changes
+
+    def queues(self, vhost: str) -> list[Queue]:
+        """Every queue of a virtual host."""
+        return list(self._tables(vhost).queues.values())
+
+    def exchanges(self, vhost: str) -> list[Exchange]:
+        """Every exchange of a virtual host, but the default one."""
+        return list(self._tables(vhost).exchanges.values())
+
+    def bindings(self, vhost: str) -> list[Binding]:
+        """Every binding of a virtual host, but those of the default exchange."""
+        return list(self._tables(vhost).bindings)
+
+    def _run(self, vhost: str, operation: Operation) -> list[Change]:
+        tables = self._tables(vhost)
+        outcome = self._decide(tables, Caller(self._access), operation)
+        return [*self._commit(tables, outcome.edits), *outcome.changes]
+
+    def _load(self) -> None:
+        try:
+            for exchange in self._store.exchanges():
+                self._vhosts[exchange.vhost].exchanges[exchange.name] = exchange
+            for queue in self._store.queues():
+                self._vhosts[queue.vhost].queues[queue.name] = queue
+            for binding in self._store.bindings():
+                self._vhosts[binding.vhost].load_binding(binding)
+        except KeyError as error:
+            raise Corrupt(f"stored definitions name {error}, which they do not define") from None
