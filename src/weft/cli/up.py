@@ -17,14 +17,15 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
 from weft import __version__
+from weft._kernel import keep_buffers
 from weft.config import Configuration, Listen, load, node_name_default, validate_node_name
 from weft.config.load import PORT
-from weft.model.errors import ConfigError
+from weft.model.errors import WeftError
 from weft.net import Endpoint, parse_endpoint
 from weft.server import Node
 
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the node until it is told to end."""
     configuration = configure(options)
     _allow_many_sockets()
+    keep_buffers()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(configuration, Path(options.config) if options.config else None))
 
@@ -71,7 +73,8 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
     async with Node(configuration=configuration) as node:
-        loop.add_signal_handler(signal.SIGHUP, _reload, node, config_path)
+        reloads = _Tasks()
+        loop.add_signal_handler(signal.SIGHUP, lambda: reloads.start(_reload(node, config_path)))
         loop.add_signal_handler(signal.SIGUSR1, _dump, node)
         _say(f"weft {node.name} version {__version__}")
         for listener in node.listeners:
@@ -87,12 +90,21 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
     return 0
 
 
-def _reload(node: Node, config_path: Path | None) -> None:
+class _Tasks(set[asyncio.Task[None]]):
+    """The loop itself holds tasks only weakly."""
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.add(task)
+        task.add_done_callback(self.discard)
+
+
+async def _reload(node: Node, config_path: Path | None) -> None:
     if config_path is None:
         return
     try:
-        node.reload(load(config_path))
-    except ConfigError as error:
+        await node.reload(load(config_path))
+    except WeftError as error:
         print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
     else:
         _say(f"reloaded {config_path}")

@@ -22,6 +22,7 @@ from weft.model.events import (
     AuthRequested,
     Event,
     HangUp,
+    LinkClosed,
     MemoryAlarm,
     OpenRequested,
     ReadingResumed,
@@ -147,6 +148,8 @@ class Driver:
                     self.connections[event.conn].transport.resume_reading()
                 elif isinstance(event, MemoryAlarm):
                     self.local.hold(event.raised)
+                elif isinstance(event, LinkClosed) and event.conn == 0:
+                    self.local.ended(int(event.link))
 
     def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
         try:

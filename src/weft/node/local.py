@@ -86,8 +86,12 @@ class Inbox:
 
     def close(self) -> None:
         """Nothing more comes; messages not handed out are the queue's again."""
-        self.open = False
         self._messages.clear()
+        self.end()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self.open = False
         self._arrived.set()
 
 
@@ -164,6 +168,12 @@ class Post:
             inbox.close()
             self._engine.unsubscribe(inbox.handle)
             self._changed()
+
+    def ended(self, handle: int) -> None:
+        """The queue of a receiver is gone: what it holds can still be read, then its loop ends."""
+        inbox = self._inboxes.pop(handle, None)
+        if inbox is not None:
+            inbox.end()
 
     def unsubscribe_soon(self, inbox: Inbox) -> None:
         """From a finaliser, which may run in any thread and after the loop."""

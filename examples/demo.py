@@ -1,0 +1,121 @@
+"""The demonstration: one node, three clients that were written for other brokers, and its speed.
+
+Owns the story `make demo` tells. It starts a node on a free port, lets pika, proton and Celery talk through it, then has the
+benchmarks compare it with RabbitMQ where that is installed. It must never need more than the development tools.
+Each step waits for an event, and whatever fails ends the demonstration with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = HERE.parent / "benchmarks" / "run.py"
+
+
+def say(text: str) -> None:
+    """One paragraph of the story."""
+    print(text, flush=True)
+
+
+def start_node(folder: str) -> tuple[subprocess.Popen[str], int]:
+    """A node of its own; the process and its port."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "weft", "up", "--name", "demo", "--listen", "127.0.0.1:0", "--data-dir", folder]
+    node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    port = 0
+    for line in node.stdout or ():
+        say(f"    {line.rstrip()}")
+        found = re.match(r"listening on [^ ]*:(\d+)", line)
+        port = int(found[1]) if found else port
+        if line.startswith("ready"):
+            say(f"The node was ready after {time.monotonic() - began:.2f} seconds.\n")
+            return node, port
+    raise SystemExit("the node did not start")
+
+
+def publish(port: int) -> None:
+    """A RabbitMQ client, unmodified, publishes with confirms."""
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(f"amqp://guest:guest@127.0.0.1:{port}/%2F"))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("orders", durable=True)
+    for number in range(3):
+        properties = pika.BasicProperties(content_type="text/plain", headers={"number": number})
+        channel.basic_publish("", "orders", f"order {number}", properties)
+    connection.close()
+    say("pika (AMQP 0-9-1) published 3 orders, and the node confirmed each.")
+
+
+def receive(port: int) -> None:
+    """An AMQP 1.0 client, unmodified, receives the same messages."""
+    from proton.utils import BlockingConnection
+
+    connection = BlockingConnection(f"amqp://127.0.0.1:{port}", allowed_mechs="ANONYMOUS")
+    receiver = connection.create_receiver("orders")
+    for _ in range(3):
+        message = receiver.receive(timeout=10)
+        body = bytes(message.body).decode()
+        say(f"    proton received {body!r}, {message.content_type}, number {message.properties['number']}")
+        receiver.accept()
+    connection.close()
+    say("proton (AMQP 1.0) received them from the same port: one queue, two protocols.\n")
+
+
+def run_task(port: int) -> None:
+    """A Celery worker and a caller, unmodified."""
+    url = f"amqp://guest:guest@127.0.0.1:{port}//"
+    os.environ["BROKER_URL"] = url
+    command = [sys.executable, "-m", "celery", "--app", "tasks", "worker", "--pool", "solo", "--loglevel", "ERROR"]
+    worker = subprocess.Popen(
+        [*command, "--quiet", "--without-mingle"], cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        sys.path.insert(0, str(HERE))
+        import tasks
+
+        began = time.monotonic()
+        result = tasks.add.delay(19, 23).get(timeout=30)
+        say(f"A Celery worker came up and answered 19 + 23 = {result} (after {time.monotonic() - began:.1f} seconds).")
+        began = time.monotonic()
+        results = [tasks.add.delay(number, number) for number in range(100)]
+        total = sum(task.get(timeout=30) for task in results)
+        say(f"Then 100 tasks more, {total} in sum, in {time.monotonic() - began:.2f} seconds.\n")
+    finally:
+        worker.terminate()
+        worker.wait()
+
+
+def compare() -> None:
+    """The quick half of the benchmarks, which explain themselves."""
+    say("How fast is that? The same load on this machine:\n")
+    subprocess.run([sys.executable, str(BENCHMARKS), "--quick"], check=True)
+
+
+def main() -> None:
+    """Tell the story."""
+    say("weft: a node that programs written for other brokers use unchanged.\n")
+    with tempfile.TemporaryDirectory() as folder:
+        node, port = start_node(folder)
+        try:
+            publish(port)
+            receive(port)
+            run_task(port)
+        finally:
+            node.terminate()
+        code = node.wait(timeout=30)
+    say(f"The node drained and ended with {code}.\n")
+    if "--no-benchmarks" not in sys.argv[1:] and BENCHMARKS.exists():
+        compare()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""A whole node: engine, driver and controllers put together, for the command and for programs that embed it.
+
+Owns the wiring, and the order of birth and end: folder, store, engine, controllers, driver, listeners. A
+`Configuration` comes in; sockets and calls from this process are served until `stop`.
+It must never decide what a controller should, and never touch a message beyond handing it over.
+Rule: this is the only module that knows node and controllers both (ARCHITECTURE.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic_ns, time_ns
+from typing import Any, Literal, Self
+
+from weft import __version__
+from weft._kernel import Engine
+from weft.broker import Topology, TopologySettings
+from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
+from weft.config.load import PORT
+from weft.model.changes import Change
+from weft.model.errors import LocalProtocolError
+from weft.model.limits import Limits
+from weft.net import Listener, listen, parse_endpoint, server_context
+from weft.node.driver import Driver
+from weft.node.folder import Folder
+from weft.node.local import CREDIT_DEFAULT, Receiver
+from weft.node.memory import memory_bytes_default
+from weft.policy import Policy, PolicySettings
+from weft.policy.passwords import hash_password
+from weft.store import Store
+
+VHOST = "/"
+DEFINITIONS = "definitions.sqlite"
+TABLES = ("connections", "consumers", "queues", "exchanges")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a running node is made of."""
+
+    engine: Engine
+    policy: Policy
+    topology: Topology
+    driver: Driver
+
+
+class Node:
+    """A messaging node in this process: `async with weft.Node() as node`.
+
+    Without `listen` it opens no socket, without `data_dir` it touches no disk. Call it from its loop's thread only.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        listen: str | Sequence[str] = (),
+        data_dir: Path | str | None = None,
+        limits: Limits | None = None,
+        configuration: Configuration | None = None,
+    ) -> None:
+        """What is given here wins over the same in `configuration`."""
+        configuration = configuration or Configuration()
+        texts = [listen] if isinstance(listen, str) else listen
+        self._configuration = replace(
+            configuration,
+            name=validate_node_name(name or configuration.name or node_name_default()),
+            listen=tuple(Listen(parse_endpoint(text, PORT)) for text in texts) or configuration.listen,
+            data_dir=Path(data_dir) if data_dir is not None else configuration.data_dir,
+            limits=limits or configuration.limits,
+        )
+        self.listeners: list[Listener] = []
+        self._life = AsyncExitStack()
+        self._parts: _Parts | None = None
+
+    # life
+
+    async def start(self) -> None:
+        """Serve from now on; raises Unavailable or ConfigError, and then nothing is left behind."""
+        if self._parts is not None:
+            raise LocalProtocolError("the node was started already")
+        async with AsyncExitStack() as life:
+            configuration = self._configuration
+            store = self._open_store(life)
+            users = await asyncio.to_thread(_hash_passwords, configuration.users)
+            engine = self._make_engine()
+            settings = configuration.settings
+            entry = PolicySettings(guest=settings.guest, anonymous=settings.anonymous)
+            policy = Policy(store, entry, submit=self._submit)
+            life.callback(policy.close)
+            creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
+            topology = Topology(store, policy, engine.queue_stats, creation)
+            driver = Driver(
+                engine,
+                [policy, topology],
+                connections_max=configuration.limits.connections_max,
+                on_opened=policy.connection_opened,
+            )
+            self._parts = _Parts(engine, policy, topology, driver)
+            life.callback(self._forget)
+            life.push_async_callback(driver.stop)
+            driver.apply(topology.start())
+            driver.apply(_configure(policy, topology, configuration, users))
+            life.callback(self._stop_listening)
+            for place in configuration.listen:
+                tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
+                self.listeners.append(await listen(place.endpoint, driver.accept, tls))
+            self._life = life.pop_all()
+
+    async def stop(self) -> None:
+        """Take no more connections, close those that are there in their protocol's own way, end."""
+        await self._life.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def reload(self, configuration: Configuration) -> None:
+        """Take users, virtual hosts and permissions from a new configuration; whoever is not in it any more goes."""
+        users = await asyncio.to_thread(_hash_passwords, configuration.users)
+        parts = self._running
+        parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
+        parts.driver.apply(_remove(parts.policy, self._configuration, configuration))
+        self._configuration = replace(
+            self._configuration,
+            users=configuration.users,
+            vhosts=configuration.vhosts,
+            permissions=configuration.permissions,
+        )
+
+    def quiesce(self) -> None:
+        """Stop delivery from every queue; publishers go on and queues grow."""
+        self._running.driver.quiesce(True)
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._running.driver.quiesce(False)
+
+    # what it is
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return str(self._configuration.name)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The TCP ports it listens on, in the order of `listen`."""
+        return tuple(endpoint.port for listener in self.listeners for endpoint in listener.endpoints)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters, and the tables of connections, consumers, queues and exchanges."""
+        engine = self._running.engine
+        return {"node": self.name, "stats": engine.stats(), **{table: engine.inspect(table) for table in TABLES}}
+
+    # messages
+
+    async def send(self, address: str, body: bytes | str, *, vhost: str = VHOST, **properties: Any) -> int:
+        """Send a message; how many queues took it.
+
+        The address is a queue, made if it does not exist, or `exchange/key`. Properties are those of AMQP 0-9-1:
+        `content_type`, `headers`, `delivery_mode`, `priority`, `correlation_id`, `reply_to`, `expiration`, ….
+        """
+        exchange, key = self._place(vhost, address)
+        data = body.encode() if isinstance(body, str) else body
+        return await self._running.driver.local.send(vhost, exchange, key, data, properties)
+
+    def receive(self, address: str, *, credit: int = CREDIT_DEFAULT, vhost: str = VHOST) -> Receiver:
+        """Messages from a queue, or from a subscription to `exchange/key`; at most `credit` unsettled at a time."""
+        exchange, key = self._place(vhost, address)
+        queue = key
+        if exchange:
+            queue = f"local-{secrets.token_urlsafe(12)}"
+            self.declare_queue(queue, durable=False, auto_delete=True, vhost=vhost)
+            self.bind(exchange, queue, key, vhost=vhost)
+        return self._running.driver.local.subscribe(vhost, queue, credit)
+
+    def _place(self, vhost: str, address: str) -> tuple[str, str]:
+        parts = self._running
+        if parts.engine.queue_stats(vhost, address) is None:
+            exchange, slash, key = address.partition("/")
+            if slash and any(known.name == exchange for known in parts.topology.exchanges(vhost)):
+                return exchange, key
+            self.declare_queue(address, vhost=vhost)
+        return "", address
+
+    # topology: by the same rules as for peers; Refused if they say no
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, object] | None = None,
+        vhost: str = VHOST,
+    ) -> None:
+        """Make a queue, or see that it exists as asked for."""
+        parts = self._running
+        options = {"durable": durable, "auto_delete": auto_delete}
+        parts.driver.apply(parts.topology.declare_queue(vhost, name, **options, arguments=dict(arguments or {})))
+
+    def delete_queue(self, name: str, *, vhost: str = VHOST) -> None:
+        """Delete a queue and what is in it."""
+        parts = self._running
+        parts.driver.apply(parts.topology.delete_queue(vhost, name))
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: Literal["direct", "fanout", "topic", "headers"] = "direct",  # noqa: A002 - the protocol's own word
+        *,
+        durable: bool = True,
+        arguments: Mapping[str, object] | None = None,
+        vhost: str = VHOST,
+    ) -> None:
+        """Make an exchange, or see that it exists as asked for."""
+        parts = self._running
+        table = dict(arguments or {})
+        parts.driver.apply(parts.topology.declare_exchange(vhost, name, type, durable=durable, arguments=table))
+
+    def delete_exchange(self, name: str, *, vhost: str = VHOST) -> None:
+        """Delete an exchange and its bindings."""
+        parts = self._running
+        parts.driver.apply(parts.topology.delete_exchange(vhost, name))
+
+    def bind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        *,
+        kind: Literal["queue", "exchange"] = "queue",
+        arguments: Mapping[str, object] | None = None,
+        vhost: str = VHOST,
+    ) -> None:
+        """Let messages of an exchange that match go on to a queue, or to another exchange."""
+        parts = self._running
+        table = dict(arguments or {})
+        parts.driver.apply(parts.topology.bind(vhost, source, destination, routing_key, kind=kind, arguments=table))
+
+    def unbind(
+        self,
+        source: str,
+        destination: str,
+        routing_key: str = "",
+        *,
+        kind: Literal["queue", "exchange"] = "queue",
+        arguments: Mapping[str, object] | None = None,
+        vhost: str = VHOST,
+    ) -> None:
+        """Take back the `bind` with the same arguments."""
+        parts = self._running
+        table = dict(arguments or {})
+        parts.driver.apply(parts.topology.unbind(vhost, source, destination, routing_key, kind=kind, arguments=table))
+
+    # parts
+
+    @property
+    def _running(self) -> _Parts:
+        if self._parts is None:
+            raise LocalProtocolError("the node does not run: use it inside `async with`, or call start()")
+        return self._parts
+
+    def _submit(self, changes: Sequence[Change]) -> None:
+        """Late answers, from any thread; a node that has stopped needs none."""
+        parts = self._parts
+        if parts is not None:
+            parts.driver.submit(changes)
+
+    def _forget(self) -> None:
+        self._parts = None
+
+    def _stop_listening(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+        self.listeners.clear()
+
+    def _open_store(self, life: AsyncExitStack) -> Store:
+        folder = self._configuration.data_dir
+        if folder is None:
+            store = Store()
+        else:
+            life.callback(Folder(folder).close)
+            store = Store(folder / DEFINITIONS)
+        life.callback(store.close)
+        return store
+
+    def _make_engine(self) -> Engine:
+        limits = self._configuration.limits
+        if limits.memory_bytes_max == 0:
+            limits = replace(limits, memory_bytes_max=memory_bytes_default())
+        seed = secrets.randbits(64)
+        now_ns, wall_ns = monotonic_ns(), time_ns()
+        return Engine(limits, node=self.name, version=__version__, seed=seed, now_ns=now_ns, wall_ns=wall_ns)
+
+
+def _hash_passwords(users: Sequence[User]) -> list[User]:
+    """Users with hashes only; slow, so not for the loop's thread."""
+    return [
+        user if user.password is None else replace(user, password=None, password_hash=hash_password(user.password))
+        for user in users
+    ]
+
+
+def _configure(policy: Policy, topology: Topology, configuration: Configuration, users: list[User]) -> list[Change]:
+    """Make what a configuration names."""
+    changes: list[Change] = []
+    for vhost in configuration.vhosts:
+        changes += topology.add_vhost(vhost)
+    for user in users:
+        changes += policy.add_user(user.name, password_hash=user.password_hash, tags=user.tags)
+    for row in configuration.permissions:
+        patterns = {"configure": row.configure, "write": row.write, "read": row.read}
+        changes += policy.set_permission(row.user, row.vhost, **patterns)
+    return changes
+
+
+def _remove(policy: Policy, old: Configuration, new: Configuration) -> list[Change]:
+    """Take away users and permissions that a configuration named and its successor does not."""
+    changes: list[Change] = []
+    kept = {(row.user, row.vhost) for row in new.permissions}
+    gone = {user.name for user in old.users} - {user.name for user in new.users}
+    for row in old.permissions:
+        if row.user not in gone and (row.user, row.vhost) not in kept:
+            changes += policy.clear_permission(row.user, row.vhost)
+    for name in sorted(gone):
+        changes += policy.delete_user(name)
+    return changes
