@@ -81,8 +81,6 @@ class Topology:
                     self._containers[event.conn] = event.container
                 case ConnectionClosed():
                     changes += self._on_connection_closed(event.conn)
-                case _:
-                    pass
         return changes
 
     # requests
@@ -169,7 +167,7 @@ class Topology:
         self._containers.pop(conn, None)
         changes: list[Change] = []
         for vhost, name in sorted(self._held.pop(conn, ())):
-            changes += self._drop_queue(vhost, name)
+            changes += self._drop_queue(self._queue(vhost, name))
         for vhost, name, link in self._ends.pop_conn(conn):
             changes += self._on_link_closed(LinkClosed(conn, vhost, name, link, closed=True))
         return changes
@@ -185,7 +183,7 @@ class Topology:
             is_over = event.closed and consumers == 0
         else:
             is_over = dynamic.ends_with_link(queue, links=links_left, messages=ready + unsettled)
-        return self._drop_queue(event.vhost, event.queue) if is_over else []
+        return self._drop_queue(queue) if is_over else []
 
     def _on_queue_unused(self, event: QueueUnused) -> list[Change]:
         """The kernel saw it unused; since then someone may have come."""
@@ -198,18 +196,17 @@ class Topology:
             is_over = ready + unsettled == 0 and dynamic.ends_empty(queue, links=links_left)
         else:
             is_over = consumers == 0
-        return self._drop_queue(event.vhost, event.queue) if is_over else []
+        return self._drop_queue(queue) if is_over else []
 
     def _queue(self, vhost: str, name: str) -> Queue | None:
         tables = self._vhosts.get(vhost)
         return None if tables is None else tables.queues.get(name)
 
-    def _drop_queue(self, vhost: str, name: str) -> list[Change]:
+    def _drop_queue(self, queue: Queue | None) -> list[Change]:
         """Nobody asked, so nobody can be refused: a queue that cannot be deleted on disk stays until it ends again."""
-        queue = self._queue(vhost, name)
         if queue is None:
             return []
-        tables = self._vhosts[vhost]
+        tables = self._vhosts[queue.vhost]
         try:
             return self._commit(tables, tables.drop_queue(queue))
         except Refused:

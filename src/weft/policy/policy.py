@@ -96,8 +96,6 @@ class Policy:
                     changes.append(self._on_access(event))
                 case ConnectionClosed():
                     self._peers.pop(event.conn, None)
-                case _:
-                    pass
         return changes
 
     def _on_auth(self, event: AuthRequested) -> list[Change]:

@@ -12,7 +12,7 @@ import base64
 import json
 from datetime import datetime
 
-from weft.model.errors import Corrupt
+from weft.model.errors import Corrupt, LocalProtocolError
 from weft.model.events import Table
 
 _EMPTY = "{}"
@@ -52,7 +52,7 @@ def _encode(value: object) -> object:
         case None | bool() | int() | float() | str():
             return value
         case _:
-            return str(value)
+            raise LocalProtocolError(f"an argument cannot be a {type(value).__name__}")
 
 
 def _decode(value: object) -> object:

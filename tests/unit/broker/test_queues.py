@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from unit.broker.desk import OTHER_CONN, Desk, delete_queue, queue
-from weft.model.changes import Accept, DeclareQueue, DeleteQueue
-from weft.model.events import ConnectionClosed, QueueUnused
+from weft.model.changes import Accept, DeclareQueue, DeleteQueue, Refuse
+from weft.model.events import ConnectionClosed, QueueUnused, TopologyRequested
 
 LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'"
 
@@ -297,7 +297,4 @@ def test_dead_lettering_needs_both_ends(desk: Desk, refused: tuple[str, str, str
 
 
 def test_a_gone_principal_is_refused(desk: Desk) -> None:
-    from weft.model.changes import Refuse
-    from weft.model.events import TopologyRequested
-
     assert desk.tell(TopologyRequested(5, 7, 99, queue("q"))) == [Refuse(5, 403, "ACCESS_REFUSED - gone")]

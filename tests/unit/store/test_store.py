@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.model.errors import ConfigError, Corrupt, Unavailable, WeftError
+from weft.model.errors import ConfigError, Corrupt, LocalProtocolError, Unavailable, WeftError
 from weft.store import Binding, Exchange, Permission, Queue, Store, User
 from weft.store.tables import decode_table, encode_table
 
@@ -190,6 +190,30 @@ def test_a_newer_file_is_refused_by_name(path: Path) -> None:
         Store(path)
 
 
+def test_an_unknown_format_is_refused(path: Path) -> None:
+    Store(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 0")
+    database.close()
+    with pytest.raises(Corrupt, match="unknown format 0"):
+        Store(path)
+
+
+@pytest.mark.parametrize("tags", ["{", "{}", "[1]"])
+def test_rows_it_did_not_write_are_refused(tags: str) -> None:
+    store = Store()
+    store._database.execute("INSERT INTO users VALUES ('ada', NULL, ?)", [tags])
+    with pytest.raises(Corrupt, match="tags"):
+        store.users()
+
+
+def test_a_missing_table_is_refused() -> None:
+    store = Store()
+    store._database.execute("DROP TABLE queues")
+    with pytest.raises(Corrupt, match="cannot read definitions"):
+        store.queues()
+
+
 def test_a_database_of_someone_else_is_refused(path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE photos (name TEXT)")
@@ -241,6 +265,11 @@ def test_a_full_disk_raises_and_changes_nothing(path: Path) -> None:
 )
 def test_tables_survive(table: dict[str, object]) -> None:
     assert decode_table(encode_table(table)) == table
+
+
+def test_values_amqp_does_not_have_are_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="cannot be a complex"):
+        encode_table({"a": [1j]})
 
 
 def test_tables_are_compared_without_order_but_with_types() -> None:
