@@ -15,6 +15,8 @@ use crate::queue::ready::Entry;
 
 /// The tap of a message fetched with basic.get.
 pub(super) const NO_TAP: u32 = u32::MAX;
+/// The tap of a message whose consumer was cancelled: no slot, but the channel's limit still counts it.
+pub(super) const GONE_TAP: u32 = u32::MAX - 1;
 
 /// A delivery waiting to be settled.
 #[derive(Debug)]
@@ -61,6 +63,11 @@ impl Unacked {
     pub fn get_mut(&mut self, tag: u64) -> Option<&mut Held> {
         let index = tag.checked_sub(self.base)?;
         self.items.get_mut(usize::try_from(index).ok()?)?.as_mut()
+    }
+
+    /// Everything unsettled, marked or not.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.items.iter_mut().flatten()
     }
 
     /// Is there something unsettled, not marked, with this tag?

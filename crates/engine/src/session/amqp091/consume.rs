@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use weft_wire::amqp091::{Method, reply};
 
-use super::ack::{Held, NO_TAP};
+use super::ack::{GONE_TAP, Held, NO_TAP};
 use super::content::write_content;
 use super::{Fault, Session, Step, Stepped, show};
 use crate::broker::{Broker, Outcome};
@@ -203,15 +203,10 @@ impl Session {
     }
 }
 
-/// Held deliveries of a cancelled consumer no longer count for anyone's prefetch but the channel's.
+/// Held deliveries of a cancelled consumer count for nobody's prefetch but the channel's; its slot may be another's soon.
 pub(super) fn forget_tap(channel: &mut super::channel::Channel, slot: u32) {
-    for tag in channel.unacked.upto(u64::MAX) {
-        if let Some(held) = channel.unacked.get_mut(tag) {
-            if held.tap == slot {
-                held.tap = NO_TAP;
-                channel.inflight -= 1;
-            }
-        }
+    for held in channel.unacked.iter_mut().filter(|held| held.tap == slot) {
+        held.tap = GONE_TAP;
     }
 }
 

@@ -171,10 +171,12 @@ impl Session {
     }
 
     fn framing_error(&mut self, io: &mut Io, broker: &mut Broker, error: FrameError) {
-        if let State::Opening(_) = self.state {
-            return io.finish(format!("bad frame while opening: {error:?}"));
+        let text = format!("{} - {error}", reply::text(reply::FRAME_ERROR));
+        if let State::Running = self.state {
+            self.close_connection(io, broker, reply::FRAME_ERROR, &text, (0, 0));
         }
-        self.close_connection(io, broker, reply::FRAME_ERROR, &format!("{error:?}"), (0, 0));
+        // Where the next frame begins is lost, so a close-ok would not be seen.
+        io.finish(text);
     }
 
     /// Answers a fault with the close that the specification asks for.

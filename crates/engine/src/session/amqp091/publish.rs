@@ -136,6 +136,10 @@ impl Session {
             return Ok(None);
         }
         let header = content_header(&head)?;
+        if header.body_size > broker.limits.message_bytes_max {
+            // Refused where the header is read by itself.
+            return Ok(None);
+        }
         let Ok(body_len) = usize::try_from(header.body_size) else { return Ok(None) };
         let mut used = head.size;
         if body_len > 0 {
