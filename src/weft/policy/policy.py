@@ -83,7 +83,7 @@ class Policy:
         """The node accepted a connection; `peer_identity` is the name in a verified client certificate."""
         self._peers[conn] = _Peer(local, tls, peer_identity)
 
-    def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - entry has no deadlines of its own
+    def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - no deadlines here
         """Answer what is about entry; leave the rest to others."""
         changes: list[Change] = []
         for event in events:
