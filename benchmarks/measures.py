@@ -1,0 +1,189 @@
+"""What is measured, and what it must reach.
+
+Owns the list of measures: each runs loads through `Bench` and returns rows with a target and a verdict. Brokers and
+programs come in, rows go out; nothing is printed here. A measure must treat every broker alike: same program, same
+options, same order. Targets are those the project set itself at the start (README.md of this folder repeats them); a
+row without one is there for comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bench import Bench, Row, Run, all_of, at_most, medians, row
+
+SIZES = (1, 100, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+TRIPS = 3000
+TRIPS_FOR_P99 = 5000
+IDLE_CONNECTIONS = 5000
+SETTLE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    run: Callable[[Bench, bool], list[Row]]
+    quick: bool
+    help: str
+
+
+def cpu(bench: Bench, quick: bool, *, library: bool = False) -> list[Row]:
+    options = {"size": 1024, "secs": bench.secs}
+    fast = {**options, "fast": 0 if library else 1}
+    runners: dict[str, Callable[[], Run]] = {}
+    for program, names in (("load091", bench.peers("rabbitmq")), ("load10", bench.peers("rabbitmq", "proton"))):
+        for name in names:
+            runners[f"{program} {name}"] = partial(bench.load, program, "thr", bench.pool.shared(name), fast)
+    if not library:
+        runners["load091 relay"] = partial(bench.load, "relay", "thr", None, options)
+    runs = bench.turns(runners)
+    old, new = (
+        {name.split()[1]: of_one for name, of_one in runs.items() if name.startswith(program)}
+        for program in ("load091", "load10")
+    )
+    old_cpu, new_cpu = medians(old, "broker_cpu_us"), medians(new, "broker_cpu_us")
+    by = " by the client library" if library else ""
+    message = f"1 KiB transient message{', written one at a time' + by if library else ''}"
+    met_old = all_of(at_most(old_cpu, 1 / 8, "rabbitmq"), old_cpu["weft"] < 3)
+    met_new = new_cpu["weft"] <= 1.3 * old_cpu["weft"]
+    target_new = f"≤ 1.3 × weft's 0-9-1 ({1.3 * old_cpu['weft']:.2f})"
+    return [
+        row(
+            f"CPU per {message}, AMQP 0-9-1",
+            "µs",
+            old,
+            "broker_cpu_us",
+            target="≤ 1/8 of RabbitMQ, < 3 µs",
+            met=met_old,
+        ),
+        row("  messages per second meanwhile", "/s", old, "per_s"),
+        row(f"CPU per {message}, AMQP 1.0, settled", "µs", new, "broker_cpu_us", target=target_new, met=met_new),
+        row("  messages per second meanwhile", "/s", new, "per_s"),
+    ]
+
+
+def round_trips(bench: Bench, quick: bool) -> list[Row]:
+    rows = []
+    for size in (1024,) if quick else SIZES:
+        trips = partial(bench.load, mode="rtt", options={"size": size, "count": TRIPS}, one_core=True)
+        runners = {
+            name: partial(trips, "load091", broker=bench.pool.shared(name, one_core=True))
+            for name in bench.peers("rabbitmq")
+        }
+        runs = bench.turns({**runners, "relay": partial(trips, "relay", broker=None)})
+        p50 = medians(runs, "p50_us")
+        for name, value in p50.items():
+            bench.round_trips.setdefault(name, {})[size] = value
+        if size == 1024:
+            what = "round trip of 1 KiB through two queues, all on one core, p50"
+            rows.append(row(what, "µs", runs, "p50_us", target="≤ 0.6 × RabbitMQ", met=at_most(p50, 0.6, "rabbitmq")))
+            rows.append(row("  the slowest hundredth, p99", "µs", runs, "p99_us"))
+    return rows
+
+
+def round_trips_new(bench: Bench, quick: bool) -> list[Row]:
+    def trips(name: str) -> Callable[[], Run]:
+        broker = bench.pool.shared(name, one_core=True)
+        return partial(bench.load, "load10", "rtt", broker, {"size": 1024, "count": TRIPS}, one_core=True)
+
+    runs = bench.turns({name: trips(name) for name in bench.peers("rabbitmq", "proton")})
+    return [row("the same over AMQP 1.0, settled, p50", "µs", runs, "p50_us")]
+
+
+def churn(bench: Bench, quick: bool) -> list[Row]:
+    runs = bench.turns(
+        {
+            name: partial(bench.load, "load091", "churn", bench.pool.shared(name), {"secs": bench.secs, "workers": 4})
+            for name in bench.peers("rabbitmq")
+        }
+    )
+    rate = medians(runs, "conns_per_s")
+    met = rate["weft"] >= 8 * rate["rabbitmq"] if "rabbitmq" in rate else None
+    return [
+        row("connect, open, publish one, close; 4 workers", "/s", runs, "conns_per_s", target="≥ 8 × RabbitMQ", met=met)
+    ]
+
+
+def connections(bench: Bench, quick: bool) -> list[Row]:
+    def run(name: str) -> Run:
+        with bench.pool.fresh(name, one_core=True) as broker:
+            options = {"conns": IDLE_CONNECTIONS, "trips": TRIPS_FOR_P99, "secs": 60}
+            result = bench.load("load091", "conns", broker, options, one_core=True)
+        return {**result, "p99_percent": (result["during_p99_us"] / result["before_p99_us"] - 1) * 100}
+
+    runs = bench.turns({name: partial(run, name) for name in bench.peers("rabbitmq")})
+    memory, change = medians(runs, "kb_per_conn"), medians(runs, "p99_percent")["weft"]
+    met = at_most(memory, 1 / 5, "rabbitmq")
+    what = f"memory per idle connection, {IDLE_CONNECTIONS:,} open"
+    p99 = "  change of the round trip's p99 with them open"
+    return [
+        row(what, "kB", runs, "kb_per_conn", target="≤ 1/5 of RabbitMQ", met=met),
+        row(p99, "%", runs, "p99_percent", target="within ±20 %", met=abs(change) <= 20),
+    ]
+
+
+def idle(bench: Bench, quick: bool) -> list[Row]:
+    def run(name: str) -> Run:
+        with bench.pool.fresh(name) as broker:
+            bench.say(f"starting {name}")
+            time.sleep(SETTLE_S)
+            return {"ready_s": broker.ready_s, "resident_mb": broker.resident_mb()}
+
+    runs = bench.turns({name: partial(run, name) for name in bench.peers("rabbitmq")})
+    memory, ready = medians(runs, "resident_mb")["weft"], medians(runs, "ready_s")["weft"]
+    return [
+        row("memory of an idle node", "MB", runs, "resident_mb", target="≤ 60 MB", met=memory <= 60),
+        row("from start to ready", "s", runs, "ready_s", target="< 1 s", met=ready < 1),
+    ]
+
+
+def one_core(bench: Bench, quick: bool) -> list[Row]:
+    def run(name: str) -> Callable[[], Run]:
+        broker = bench.pool.shared(name, one_core=True)
+        return partial(bench.load, "load091", "paced", broker, {"rate": 5000, "secs": bench.secs}, one_core=True)
+
+    runs = bench.turns({name: run(name) for name in bench.peers("rabbitmq")})
+    rate, p50 = medians(runs, "per_s")["weft"], medians(runs, "p50_us")["weft"]
+    what = "one core, 5,000 messages of 1 KiB per second: age on arrival, p50"
+    return [row(what, "µs", runs, "p50_us", target="≤ 1,000 µs, none late", met=p50 <= 1000 and rate >= 4990)]
+
+
+def reliable(bench: Bench, quick: bool) -> list[Row]:
+    def run(program: str, name: str) -> Callable[[], Run]:
+        return partial(bench.load, program, "reliable", bench.pool.shared(name), {"size": 1024, "secs": bench.secs})
+
+    names = bench.peers("rabbitmq")
+    old, new = (bench.turns({name: run(program, name) for name in names}) for program in ("load091", "load10"))
+    return [
+        row("CPU per durable message, confirmed and acknowledged, 0-9-1", "µs", old, "broker_cpu_us"),
+        row("CPU per durable message, accepted on both sides, 1.0", "µs", new, "broker_cpu_us"),
+    ]
+
+
+def backlog(bench: Bench, quick: bool) -> list[Row]:
+    def run(name: str) -> Run:
+        with bench.pool.fresh(name) as broker:
+            return bench.load("load091", "backlog", broker, {"count": 200_000, "size": 1024, "fast": 1})
+
+    runs = bench.turns({name: partial(run, name) for name in bench.peers("rabbitmq")})
+    return [
+        row("memory per waiting message of 1 KiB, 200,000 waiting", "B", runs, "bytes_per_message"),
+        row("  drained per second afterwards", "/s", runs, "drain_per_s"),
+    ]
+
+
+MEASURES = (
+    Measure("cpu", cpu, True, "CPU per message, both protocols, clients that cost nothing"),
+    Measure("cpu-library", partial(cpu, library=True), False, "the same with the usual client libraries"),
+    Measure("rtt", round_trips, True, "round trips of ten sizes on one core"),
+    Measure("rtt-1.0", round_trips_new, False, "round trips over AMQP 1.0"),
+    Measure("churn", churn, True, "connections per second"),
+    Measure("connections", connections, False, "memory of idle connections, and their effect on round trips"),
+    Measure("idle", idle, True, "memory and start of an idle node"),
+    Measure("one-core", one_core, False, "a steady 5,000 messages per second on one core"),
+    Measure("reliable", reliable, False, "durable, confirmed, acknowledged"),
+    Measure("backlog", backlog, False, "messages that wait"),
+)
