@@ -1,0 +1,57 @@
+"""rhea, the AMQP 1.0 client of Node.js, against the broker under test.
+
+Owns the installation of the library (into the build folder, from the lock file) and one run of Node.js per scenario.
+The scenarios themselves are JavaScript, in `node/scenarios.js`; each gets an empty queue and prints "ok" or the
+reason. Skipped only where Node.js is not installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from .support import shared_queue
+
+HERE = Path(__file__).parent / "node"
+BUILD = Path(__file__).parents[2] / "build" / "interop-node"
+SCENARIOS = re.findall(r"^  async (\w+)\(", (HERE / "scenarios.js").read_text(), re.MULTILINE)
+
+pytestmark = [
+    pytest.mark.weft_only,
+    pytest.mark.peers,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(shutil.which("npm") is None, reason="Node.js is not installed (apt-get install nodejs npm)"),
+]
+
+
+@pytest.fixture(scope="session")
+def installed() -> Path:
+    """The folder with rhea in it; filled once per lock file."""
+    lock = (HERE / "package-lock.json").read_bytes()
+    stamp = BUILD / f"installed-{hashlib.sha256(lock).hexdigest()[:16]}"
+    if not stamp.exists():
+        shutil.rmtree(BUILD, ignore_errors=True)
+        BUILD.mkdir(parents=True)
+        for file in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / file, BUILD)
+        done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=BUILD, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        stamp.touch()
+    shutil.copy(HERE / "scenarios.js", BUILD)
+    return BUILD
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_rhea(broker: Any, channel: BlockingChannel, name: Callable[..., str], installed: Path, scenario: str) -> None:
+    queue = shared_queue(channel, name())
+    command = ["node", str(installed / "scenarios.js"), broker.host, str(broker.port), scenario, queue]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stdout + done.stderr
