@@ -23,6 +23,7 @@ MILLISECONDS_MAX = 315_360_000_000
 """Ten years: RabbitMQ's bound for times to live."""
 COUNT_MAX = 2**63 - 1
 PRIORITY_MAX = 255
+DELIVERIES_MAX = 2**32 - 1
 QUORUM_DELIVERY_LIMIT = 20
 """RabbitMQ's default since 4.0."""
 
@@ -101,7 +102,7 @@ QUEUE_ARGUMENTS = {
     DEAD_LETTER_KEY: _Argument(_text, "dead_letter_key"),
     "x-max-priority": _Argument(_integer(0, PRIORITY_MAX), "priority_max"),
     "x-single-active-consumer": _Argument(_boolean, "single_active"),
-    "x-delivery-limit": _Argument(_integer(UNLIMITED, COUNT_MAX), "delivery_limit"),
+    "x-delivery-limit": _Argument(_integer(UNLIMITED, DELIVERIES_MAX), "delivery_limit"),
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.broker.names import NAME_BYTES_MAX
 from weft.model.events import Table
 
 DIRECT = "apache.org:legacy-amqp-direct-binding:string"
@@ -66,8 +67,21 @@ def read_filters(filters: Table) -> Filters:
         no_local=NO_LOCAL in filters,
         direct=_text(filters.get(DIRECT)),
         topic=_text(filters.get(TOPIC)),
-        headers={str(key): value for key, value in headers.items()} if isinstance(headers, dict) else None,
+        headers=headers if isinstance(headers, dict) and _is_field(headers) else None,
     )
+
+
+def _is_field(value: object) -> bool:
+    """Can a 0-9-1 field table hold this? AMQP 1.0 has longer keys and larger numbers."""
+    match value:
+        case int():
+            return -(2**63) <= value < 2**63
+        case list():
+            return all(_is_field(item) for item in value)
+        case dict():
+            return all(len(key.encode()) <= NAME_BYTES_MAX and _is_field(item) for key, item in value.items())
+        case _:
+            return True
 
 
 def _text(value: object) -> str | None:

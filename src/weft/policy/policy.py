@@ -301,4 +301,6 @@ class Policy:
 
 
 def _refuse_login(event: AuthRequested) -> Refuse:
-    return Refuse(event.request, 403, f"ACCESS_REFUSED - login was refused with mechanism {event.mechanism}")
+    return Refuse(
+        event.request, 403, f"ACCESS_REFUSED - Login was refused using authentication mechanism {event.mechanism}"
+    )

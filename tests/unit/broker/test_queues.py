@@ -117,6 +117,7 @@ def test_classic_is_the_default_type(desk: Desk) -> None:
         ({"x_max_priority": 256}, "'x-max-priority'"),
         ({"x_single_active_consumer": 1}, "expected bool, got signedint"),
         ({"x_delivery_limit": -2}, "'x-delivery-limit'"),
+        ({"x_delivery_limit": 2**32}, "'x-delivery-limit'"),
         ({"x_queue_type": "zz"}, "unsupported queue type 'zz'"),
         ({"x_queue_type": 5}, "expected text, got signedint"),
         ({"x_queue_type": "quorum", "durable": True, "x_max_priority": 3}, "not for queue type quorum"),

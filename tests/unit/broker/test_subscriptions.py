@@ -68,6 +68,14 @@ def test_headers_and_selectors(desk: Desk) -> None:
     assert desk.fail_attach(wrong, sends=False)[0] == 406
 
 
+@pytest.mark.parametrize("headers", [{"k" * 256: 1}, {"n": 2**63}, {"deep": [{"n": -(2**64)}]}, "text"])
+def test_headers_no_table_can_hold_are_not_applied(desk: Desk, headers: Any) -> None:
+    link = subscribe(desk, "amq.headers", filters={HEADERS: headers})
+    assert link.filters == ()
+    (row,) = desk.kernel.bindings.values()
+    assert row.arguments == {}
+
+
 def test_another_connection_with_the_same_names_gets_its_own(desk: Desk) -> None:
     first = subscribe(desk)
     desk.topology._containers[OTHER_CONN] = "box"

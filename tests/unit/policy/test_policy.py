@@ -110,7 +110,7 @@ def test_a_second_login_is_answered_at_once(door: Door) -> None:
 @pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("guest", ""), ("nobody", "guest")])
 def test_wrong_names_and_passwords_are_refused_alike(door: Door, user: str, password: str) -> None:
     assert door.tell(plain(user, password)) == []
-    expected = Refuse(1, 403, "ACCESS_REFUSED - login was refused with mechanism PLAIN")
+    expected = Refuse(1, 403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN")
     assert door.later.get(timeout=WAIT_S) == [expected]
 
 
@@ -185,7 +185,7 @@ def test_a_flood_of_logins_is_bounded(slow: Callable[[], None]) -> None:
     assert is_refused(door.tell(plain("guest", "more")), 403, "too many logins")
     slow()
     for _ in range(3):
-        assert is_refused(door.later.get(timeout=WAIT_S), 403, "login was refused")
+        assert is_refused(door.later.get(timeout=WAIT_S), 403, "Login was refused")
     assert door.login("guest", "guest") == [Accept(1)]
     door.policy.close()
 
