@@ -56,10 +56,11 @@ def _bind(tables: Tables, caller: Caller, binding: Binding) -> Outcome:
 
 
 def _unbind(tables: Tables, caller: Caller, binding: Binding) -> Outcome:
-    if binding not in tables.bindings:
+    existing = tables.bindings.get(binding)
+    if existing is None:
         return Outcome()
-    _destination(tables, caller, binding)
-    return Outcome(tables.drop_bindings([binding]))
+    _destination(tables, caller, existing)
+    return Outcome(tables.drop_bindings([existing]))
 
 
 def _destination(tables: Tables, caller: Caller, binding: Binding) -> Exchange | Queue:

@@ -59,7 +59,11 @@ class Bindings:
         self._by_destination: dict[tuple[str, str], dict[_Identity, Binding]] = {}
 
     def __contains__(self, binding: Binding) -> bool:
-        return binding.identity in self._by_source.get(binding.source, ())
+        return self.get(binding) is not None
+
+    def get(self, like: Binding) -> Binding | None:
+        """The binding of this identity as it was made: the kernel's row has the arguments in that order."""
+        return self._by_source.get(like.source, {}).get(like.identity)
 
     def __iter__(self) -> Iterator[Binding]:
         return (binding for bindings in self._by_source.values() for binding in bindings.values())

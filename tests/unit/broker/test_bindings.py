@@ -29,6 +29,13 @@ def test_bind_and_unbind(desk: Desk) -> None:
     assert desk.ask(unbind("x", "q", "a.#", n=1)) == [Accept(5)]
 
 
+def test_unbinding_names_the_binding_as_it_was_made(desk: Desk) -> None:
+    desk.ask(bind("amq.headers", "q", a=1, b=2))
+    row = desk.ask(unbind("amq.headers", "q", b=2, a=1))[0]
+    assert isinstance(row, Unbind)
+    assert list(row.arguments) == ["a", "b"]
+
+
 def test_between_exchanges(desk: Desk) -> None:
     assert desk.ask(bind("x", "amq.fanout", "k", "exchange"))[0] == Bind("/", "x", "exchange", "amq.fanout", "k")
     assert desk.ask(bind("x", "x", "k", "exchange"))[0] == Bind("/", "x", "exchange", "x", "k")
