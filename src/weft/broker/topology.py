@@ -21,7 +21,7 @@ from weft.broker.outcome import Counts, Outcome
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
 from weft.broker.tables import Drop, Edit, Tables, save_edits
-from weft.model.changes import Accept, Change, CreateVhost, Refuse, SetAddress
+from weft.model.changes import Accept, AcceptLink, Change, CreateVhost, Refuse, SetAddress
 from weft.model.errors import Corrupt, Refused, Unavailable
 from weft.model.events import (
     AddressRequested,
@@ -81,6 +81,15 @@ class Topology:
                     self._containers[event.conn] = event.container
                 case ConnectionClosed():
                     changes += self._on_connection_closed(event.conn)
+        return self._synced(changes)
+
+    def _synced(self, changes: list[Change]) -> list[Change]:
+        """These changes, once they are on disk. If the disk fails, what was promised is taken back."""
+        try:
+            self._store.sync()
+        except Unavailable as error:
+            text = f"INTERNAL_ERROR - {error}"
+            return [Refuse(c.request, 541, text) if isinstance(c, Accept | AcceptLink) else c for c in changes]
         return changes
 
     # requests
@@ -304,7 +313,7 @@ class Topology:
     def _run(self, vhost: str, operation: Operation) -> list[Change]:
         tables = self._tables(vhost)
         outcome = self._decide(tables, Caller(self._access), operation)
-        return [*self._commit(tables, outcome.edits), *outcome.changes]
+        return self._synced([*self._commit(tables, outcome.edits), *outcome.changes])
 
     def _load(self) -> None:
         try:

@@ -10,7 +10,8 @@ EXTERNAL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from weft.model.errors import ConfigError, Refused
@@ -56,7 +57,7 @@ class Registry:
     def delete_user(self, name: str) -> None:
         """Forget a user and all permissions of it."""
         self.user(name)
-        with self._store.transaction():
+        with self._saving():
             self._store.delete_user(name)
         del self.users[name]
         for vhost in self.vhosts:
@@ -72,14 +73,14 @@ class Registry:
     def add_vhost(self, name: str) -> None:
         """Make a virtual host, if it is not there."""
         _check_name("virtual host", name)
-        with self._store.transaction():
+        with self._saving():
             self._store.put_vhost(name)
         self.vhosts[name] = None
 
     def delete_vhost(self, name: str) -> None:
         """Forget a virtual host and all permissions in it."""
         self._check_vhost(name)
-        with self._store.transaction():
+        with self._saving():
             self._store.delete_vhost(name)
         del self.vhosts[name]
         for user in self.users:
@@ -90,7 +91,7 @@ class Registry:
         self.user(permission.user)
         self._check_vhost(permission.vhost)
         check_patterns(permission)
-        with self._store.transaction():
+        with self._saving():
             self._store.put_permission(permission)
         self.permissions.put(permission)
 
@@ -98,15 +99,21 @@ class Registry:
         """Take away whatever a user may do in a virtual host."""
         self.user(user)
         self._check_vhost(vhost)
-        with self._store.transaction():
+        with self._saving():
             self._store.delete_permission(user, vhost)
         self.permissions.remove(user, vhost)
 
     def _put(self, user: User) -> User:
-        with self._store.transaction():
+        with self._saving():
             self._store.put_user(user)
         self.users[user.name] = user
         return user
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        with self._store.transaction():
+            yield
+        self._store.sync()
 
     def _check_vhost(self, name: str) -> None:
         if name not in self.vhosts:

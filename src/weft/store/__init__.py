@@ -3,7 +3,7 @@
 Owns one SQLite file in the data directory; `Store` is its only door and `records` are the values that pass through it.
 Controllers read everything once at their birth and write each change before they answer the peer that asked for it.
 Messages never come here, and nothing here decides anything.
-Rule: once `Store.transaction` has ended without an error, what was written in it survives a power failure.
+Rule: what a finished transaction wrote survives a crash of the node, and after `Store.sync` a failure of power too.
 """
 
 from weft.store.definitions import Store

@@ -3,7 +3,8 @@
 Owns the path from a file name to a healthy SQLite connection, or to one clear sentence why there is none.
 Comes in: a path (or none, for a node that forgets); goes out: a connection with the tables of `SCHEMA` in it.
 It never repairs a file and never guesses: what is damaged or too new is refused, untouched.
-Settings: write-ahead log, full sync at each commit, and an exclusive lock so that two nodes cannot share a directory.
+Settings: write-ahead log, synced by the store once per turn rather than at each commit, and an exclusive lock so that
+two nodes cannot share a directory.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ def _prepare(database: sqlite3.Connection, where: str) -> bool:
     if not is_new:
         _check(database, where)
     database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
     if is_new:
         version = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
         database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {version} COMMIT;")
+    database.execute("PRAGMA synchronous = NORMAL")
     return is_new
 
 

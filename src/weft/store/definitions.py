@@ -1,7 +1,8 @@
 """The store: records in, records out.
 
 Owns every SQL statement of weft except the schema; each method is one statement or a few on one noun.
-Controllers write inside `with store.transaction()`; only after it do they change their memory and answer the peer.
+Controllers write inside `with store.transaction()`, then change their memory; they answer peers after `sync`, once for
+many.
 It must not decide, default or check names: what it is told to keep, it keeps.
 A write that fails raises Unavailable and leaves the file as it was before the transaction.
 """
@@ -9,6 +10,7 @@ A write that fails raises Unavailable and leaves the file as it was before the t
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,12 +29,15 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._database, self.is_new = open_database(path)
+        self._is_synced = True
+        self._log: int | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is written inside is durable after it, or not there at all; costs nothing when nothing was written."""
+        """What is written inside is all there after it, or not at all."""
         try:
             yield
+            self._is_synced = self._is_synced and not self._database.in_transaction
             self._database.commit()
         except sqlite3.Error as error:
             self._database.rollback()
@@ -41,8 +46,23 @@ class Store:
             self._database.rollback()
             raise
 
+    def sync(self) -> None:
+        """Bring what was written to the disk itself; costs nothing when nothing was."""
+        if self._is_synced or self.path is None:
+            return
+        try:
+            if self._log is None:
+                self._log = os.open(f"{self.path}-wal", os.O_RDONLY)
+            os.fsync(self._log)
+        except OSError as error:
+            raise Unavailable(f"cannot save definitions: {error.strerror}") from None
+        self._is_synced = True
+
     def close(self) -> None:
         """Let the file go."""
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
         self._database.close()
 
     # users

@@ -16,11 +16,12 @@ from weft.model.changes import (
     DeleteExchange,
     DeleteQueue,
     DeleteVhost,
+    Refuse,
     SetAddress,
     Unbind,
 )
 from weft.model.errors import Corrupt, Refused
-from weft.model.events import ConnectionClosed, MemoryAlarm, QueueUnused, Terminus
+from weft.model.events import ConnectionClosed, MemoryAlarm, QueueUnused, Terminus, TopologyRequested
 from weft.policy import Policy, PolicySettings
 from weft.store import Binding, Queue, Store
 
@@ -109,6 +110,30 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
     desk.succeed(queue("q", durable=True))
     assert desk.tell(QueueUnused("/", "kept", "auto-delete")) == [DeleteQueue("/", "kept")]
     assert desk.send_to("new") == SetAddress(1, "new", "", "new")
+
+
+def test_a_turn_is_synced_once_before_it_is_answered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(path)
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    requests = [TopologyRequested(n, 7, 1, queue(f"q{n}", durable=True)) for n in range(9)]
+    desk.tell(*requests)
+    assert len(synced) == 1
+    desk.ask(queue("transient"))
+    assert len(synced) == 1
+    desk.topology.declare_queue("/", "own", durable=True)
+    assert len(synced) == 2
+
+
+def test_a_failing_disk_takes_promises_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    desk = Desk(path)
+    monkeypatch.setattr("os.fsync", fail)
+    declared, refused = desk.ask(queue("q", durable=True))
+    assert declared == DeclareQueue("/", "q", durable=True)
+    assert refused == Refuse(5, 541, "INTERNAL_ERROR - cannot save definitions: Input/output error")
 
 
 @pytest.mark.parametrize("missing", [Binding("/", "no", "queue", "q"), Binding("/", "amq.topic", "queue", "no")])

@@ -253,6 +253,39 @@ def test_a_full_disk_raises_and_changes_nothing(path: Path) -> None:
     assert store.vhosts() == ["/"]
 
 
+def test_syncing_reaches_the_disk_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    store = Store(path)
+    store.sync()
+    assert synced == []
+    fill(store)
+    with store.transaction():
+        store.put_vhost("v")
+    store.sync()
+    store.sync()
+    assert len(synced) == 1
+    with store.transaction():
+        store.vhosts()
+    store.sync()
+    assert len(synced) == 1
+    store.close()
+
+
+def test_a_sync_that_fails_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = Store(path)
+    fill(store)
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fail)
+        with pytest.raises(Unavailable, match="cannot save definitions: Input/output error"):
+            store.sync()
+    store.sync()
+    store.close()
+
+
 @pytest.mark.parametrize(
     "table",
     [
