@@ -7,7 +7,7 @@
 use crate::broker::{Broker, Reason};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
-use crate::queue::QueueId;
+use crate::queue::{Queue, QueueId};
 use crate::queue::consumers::{ConsumerId, Target};
 use crate::queue::ready::Entry;
 use crate::session::{Readiness, Session};
@@ -50,9 +50,22 @@ impl Pump<'_> {
                     break;
                 }
             }
+            self.drop_excess(id);
             if self.broker.work_left == 0 {
                 return;
             }
+        }
+    }
+
+    /// What a queue holds beyond its limit, once everybody had a chance to take it.
+    #[inline]
+    fn drop_excess(&mut self, id: QueueId) {
+        let Some(queue) = self.broker.queues.get_mut(id) else { return };
+        if !queue.is_limited() {
+            return;
+        }
+        while let Some(entry) = self.broker.queues.get_mut(id).and_then(Queue::pop_excess) {
+            self.broker.died(id, entry, Reason::MaxLen);
         }
     }
 

@@ -200,7 +200,7 @@ impl Engine {
             }
         }
         if !data.is_empty() && !conn.io.finished {
-            let used = match conn.io.parked.is_some() {
+            let used = match conn.io.parked.is_some() || conn.io.queued {
                 true => 0,
                 false => conn.session.receive(&mut conn.io, data, &mut self.broker),
             };
@@ -229,7 +229,7 @@ impl Engine {
         if io.finished && !std::mem::replace(&mut io.hung_up, true) {
             self.broker.events.push(Event::HangUp { conn: id.raw() });
         }
-        let out_of_budget = self.broker.work_left == 0 && !io.input.is_empty();
+        let out_of_budget = !self.broker.may_read() && !io.input.is_empty();
         if io.parked.is_none() && out_of_budget && !std::mem::replace(&mut io.queued, true) {
             self.backlog.push_back(id);
         }
@@ -247,8 +247,6 @@ impl Engine {
     /// Everything that can be done now, within the call's budget.
     pub(crate) fn work(&mut self) {
         loop {
-            self.wake_answered();
-            self.read_backlog();
             if !self.quiesced {
                 let (broker, conns, locals) = (&mut self.broker, &mut self.conns, &mut self.locals);
                 let (written, output_bytes) = (&mut self.written, &mut self.output_bytes);
@@ -258,6 +256,9 @@ impl Engine {
             }
             self.broker.bury();
             self.tell_cancelled();
+            self.broker.pump_first = false;
+            self.wake_answered();
+            self.read_backlog();
             let idle = self.backlog.is_empty() && (self.quiesced || self.broker.dirty.is_empty());
             if self.broker.work_left == 0 || idle && self.broker.answered.is_empty() {
                 break;
@@ -282,7 +283,7 @@ impl Engine {
     }
 
     fn read_backlog(&mut self) {
-        while self.broker.work_left > 0 {
+        while self.broker.may_read() {
             let Some(id) = self.backlog.pop_front() else { break };
             let Some(conn) = self.conns.get_mut(id) else { continue };
             conn.io.queued = false;

@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use weft_wire::amqp10::sections::{self, Span};
 use weft_wire::amqp10::{Composite, MessageId, Properties as Properties10, Value as Value10};
 use weft_wire::amqp091::properties::{Properties, peek};
+use weft_wire::amqp091::table::Value;
 
+use crate::broker::{Death, Reason};
 use crate::message::{Kind, Message};
 use crate::routing::field_ref;
 use crate::routing::headers::FieldRef;
@@ -23,6 +25,48 @@ pub fn header<'m>(message: &'m Message, name: &[u8]) -> Option<FieldRef<'m>> {
             property(message, head.application_properties, std::str::from_utf8(name).ok()?).map(field_of)
         }
     }
+}
+
+/// The routing keys of a message's CC header (0-9-1).
+pub fn copy_keys(message: &Message) -> Vec<&[u8]> {
+    let headers = match &message.kind {
+        Kind::Amqp091 => peek(message.head()).ok().and_then(|peek| peek.headers),
+        Kind::Amqp10(_) => None,
+    };
+    match headers.and_then(|headers| headers.get(b"CC")) {
+        Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_bytes()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The death record that a client sent along (0-9-1): a message published again goes on counting.
+pub fn deaths(message: &Message) -> Vec<Death> {
+    let headers = match &message.kind {
+        Kind::Amqp091 => peek(message.head()).ok().and_then(|peek| peek.headers),
+        Kind::Amqp10(_) => None,
+    };
+    match headers.and_then(|headers| headers.get(b"x-death")) {
+        Some(Value::Array(rows)) => rows.iter().filter_map(death).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn death(row: Value<'_>) -> Option<Death> {
+    let Value::Table(row) = row else { return None };
+    let name = |key: &[u8]| row.get(key).and_then(|value| value.as_bytes()).map(crate::message::Name::from);
+    let Some(Value::Array(keys)) = row.get(b"routing-keys") else { return None };
+    Some(Death {
+        queue: name(b"queue")?,
+        reason: Reason::from_word(&name(b"reason")?)?,
+        count: row.get(b"count").and_then(|value| value.as_i64()).unwrap_or(1).max(0) as u64,
+        time_s: match row.get(b"time") {
+            Some(Value::Timestamp(seconds)) => seconds,
+            _ => 0,
+        },
+        exchange: name(b"exchange")?,
+        routing_keys: keys.iter().filter_map(|key| key.as_bytes()).map(crate::message::Name::from).collect(),
+        expiration_ms: name(b"original-expiration").and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()),
+    })
 }
 
 fn property<'m>(message: &'m Message, section: Option<Span>, name: &str) -> Option<Value10<'m>> {

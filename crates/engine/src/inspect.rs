@@ -33,6 +33,9 @@ impl Engine {
 
     /// (ready, unsettled, consumers) of a queue.
     pub fn queue_stats(&self, vhost: &str, queue: &str) -> Option<(usize, usize, usize)> {
+        if self.broker.is_reply_open(queue.as_bytes()) {
+            return Some((0, 0, 1));
+        }
         let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
         let queue = self.broker.queues.get(id)?;
         Some((queue.ready.len(), queue.unsettled, queue.ring.len()))

@@ -38,6 +38,8 @@ pub struct Traits {
     pub delivery_count: u32,
     /// The connection it came in by (raw id), for no-local.
     pub publisher: u64,
+    /// Routed by its CC header as well.
+    pub copied: bool,
 }
 
 /// One message.

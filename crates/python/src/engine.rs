@@ -186,6 +186,7 @@ impl Engine {
             ttl_ms,
             delivery_count: 0,
             publisher: 0,
+            copied: false,
         };
         let names: (Name, Name) = (Rc::clone(&exchange.1), Rc::from(routing_key.as_bytes()));
         let charge = self.native.broker.own_account.charge(bytes.len() as u64);

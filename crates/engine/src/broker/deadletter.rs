@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use super::Broker;
+use crate::fields;
 use crate::message::{Message, Name, Traits};
 use crate::queue::QueueId;
 
@@ -23,6 +24,13 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The reason that a word stands for.
+    pub fn from_word(word: &[u8]) -> Option<Self> {
+        [Self::Rejected, Self::Expired, Self::MaxLen, Self::DeliveryLimit]
+            .into_iter()
+            .find(|reason| reason.word().as_bytes() == word)
+    }
+
     /// The word that clients know.
     pub fn word(self) -> &'static str {
         match self {
@@ -42,7 +50,7 @@ pub struct Death {
     pub count: u64,
     pub time_s: u64,
     pub exchange: Name,
-    pub routing_key: Name,
+    pub routing_keys: Vec<Name>,
     /// The time to live that the message had, if it had one: it is taken away, so that it dies only once of it.
     pub expiration_ms: Option<u64>,
 }
@@ -69,14 +77,18 @@ impl Broker {
     pub(super) fn dead_letter_copy(&mut self, id: QueueId, message: &Rc<Message>, reason: Reason) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let Some(exchange_name) = queue.settings.dead_letter_exchange.clone() else { return };
-        let routing_key = queue.settings.dead_letter_key.clone().unwrap_or_else(|| Rc::clone(&message.routing_key));
+        let own_key = queue.settings.dead_letter_key.clone();
         let (vhost, queue_name) = (queue.vhost, Rc::clone(&queue.name));
         queue.counters.dead_lettered += 1;
         let Some(exchange) = self.find_exchange(vhost, &exchange_name) else { return };
         let deaths = add_death(message, queue_name, reason, self.wall_ns / 1_000_000_000);
-        let traits = Traits { ttl_ms: None, delivery_count: 0, ..message.traits };
+        // A key of the queue's own is the only key from now on.
+        let copied = message.traits.copied && own_key.is_none();
+        let traits = Traits { ttl_ms: None, delivery_count: 0, copied, ..message.traits };
+        let routing_key = own_key.unwrap_or_else(|| Rc::clone(&message.routing_key));
         let letter = Rc::new(message.relabel((exchange_name, routing_key), traits, Some(deaths)));
-        let mut targets = self.route_of(exchange, &letter, &[]);
+        let more_keys = if copied { fields::copy_keys(&letter) } else { Vec::new() };
+        let mut targets = self.route_of(exchange, &letter, &more_keys);
         if reason != Reason::Rejected {
             let deaths = letter.deaths.as_deref().unwrap_or_default();
             targets.retain(|target| !self.queues.get(*target).is_some_and(|queue| is_cycle(&queue.name, deaths)));
@@ -88,7 +100,10 @@ impl Broker {
 }
 
 fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<[Death]> {
-    let mut deaths: Vec<Death> = message.deaths.as_deref().unwrap_or_default().to_vec();
+    let mut deaths: Vec<Death> = match &message.deaths {
+        Some(deaths) => deaths.to_vec(),
+        None => fields::deaths(message),
+    };
     let known = deaths.iter().position(|death| death.queue == queue && death.reason == reason);
     let death = match known {
         Some(at) => {
@@ -101,7 +116,11 @@ fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<
             count: 1,
             time_s,
             exchange: Rc::clone(&message.exchange),
-            routing_key: Rc::clone(&message.routing_key),
+            routing_keys: {
+                let copies = if message.traits.copied { fields::copy_keys(message) } else { Vec::new() };
+                let copies = copies.into_iter().map(Name::from);
+                std::iter::once(Rc::clone(&message.routing_key)).chain(copies).collect()
+            },
             expiration_ms: message.traits.ttl_ms,
         },
     };

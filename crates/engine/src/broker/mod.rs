@@ -103,6 +103,8 @@ pub struct Broker {
     pub wall_ns: u64,
     /// Units of work this call may still do.
     pub work_left: u32,
+    /// A queue with a limit and a waiting consumer got a message: deliver before reading on.
+    pub pump_first: bool,
     /// Rises with every change that could make a remembered route or grant wrong.
     pub generation: u64,
     /// Queues with something to deliver.
@@ -126,6 +128,7 @@ pub struct Broker {
     route_mark: u64,
     route: Vec<QueueId>,
     requests: u64,
+    reply_addresses: Map<Name, ()>,
     /// Bindings of headers exchanges: while there are none, a route depends on exchange and key alone.
     headers_bound: usize,
     no_name: Name,
@@ -151,6 +154,7 @@ impl Broker {
             now_ns,
             wall_ns,
             work_left: 0,
+            pump_first: false,
             generation: 1,
             dirty: VecDeque::new(),
             cancelled: Vec::new(),
@@ -167,6 +171,7 @@ impl Broker {
             route_mark: 0,
             route: Vec::new(),
             requests: 0,
+            reply_addresses: Map::with_hasher(seed),
             headers_bound: 0,
             no_name: Rc::from(&b""[..]),
         }
@@ -181,6 +186,12 @@ impl Broker {
     pub fn next_request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
+    }
+
+    /// May a session read another frame in this call?
+    #[inline]
+    pub fn may_read(&self) -> bool {
+        self.work_left > 0 && !self.pump_first
     }
 
     /// Spends `units` of this call's budget.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::{Broker, Reason};
 use crate::fields;
-use crate::message::Message;
+use crate::message::{Message, Name};
 use crate::queue::ready::NEVER;
 use crate::queue::{Offer, QueueId};
 use crate::routing::{Dest, ExchangeId};
@@ -119,8 +119,9 @@ impl Broker {
             }
             return Some(offer);
         }
-        while let Some(entry) = queue.pop_excess() {
-            self.dying.push_back((id, entry, Reason::MaxLen));
+        if queue.is_limited() && queue.ring.next().is_some() {
+            // Who is waiting gets it before the limit is looked at: nothing more is read until the queue was pumped.
+            self.pump_first = true;
         }
         let timed = queue.settings.message_ttl_ms.is_some() || message.traits.ttl_ms.is_some();
         if !std::mem::replace(&mut queue.dirty, true) {
@@ -178,8 +179,23 @@ impl Broker {
     /// A reply to a direct reply-to address: no queue, it goes to the channel that asked.
     pub fn reply(&mut self, message: &Rc<Message>) -> Published {
         self.totals.published += 1;
+        if !self.is_reply_open(&message.routing_key) {
+            self.totals.unroutable += 1;
+            return Published::default();
+        }
         self.replies.push_back((Rc::clone(&message.routing_key), Rc::clone(message)));
         Published { queues: 1, rejected: false }
+    }
+
+    /// Somebody waits at this direct reply-to address, or does so no longer.
+    pub fn open_reply(&mut self, address: &Name) {
+        self.reply_addresses.insert(Rc::clone(address), ());
+    }
+    pub fn close_reply(&mut self, address: &[u8]) {
+        self.reply_addresses.remove(address);
+    }
+    pub fn is_reply_open(&self, address: &[u8]) -> bool {
+        self.reply_addresses.contains_key(address)
     }
 
     /// Is there any exchange whose choice depends on more than the routing key?

@@ -114,7 +114,7 @@ impl Queue {
         self.next_position
     }
 
-    /// Takes a message in, or refuses it. What `overflow` pushed out is left for `pop_excess`.
+    /// Takes a message in, or refuses it. What is too much then is left for `pop_excess`, after delivery.
     #[inline]
     pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64) -> Offer {
         if self.settings.overflow != Overflow::DropHead && self.is_full(message.body_len()) {
@@ -143,7 +143,13 @@ impl Queue {
             || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() + more_bytes as u64 > max)
     }
 
-    /// The oldest entry beyond the queue's length, if it drops heads.
+    /// Is there a limit on its length?
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.settings.length_max.is_some() || self.settings.length_bytes_max.is_some()
+    }
+
+    /// The head, if the queue is longer than it may be and drops heads.
     #[inline]
     pub fn pop_excess(&mut self) -> Option<Entry> {
         let over = self.settings.length_max.is_some_and(|max| self.ready.len() as u64 > max)
@@ -152,7 +158,7 @@ impl Queue {
             return None;
         }
         self.counters.dropped += 1;
-        self.ready.pop_oldest_lowest()
+        self.ready.pop_front()
     }
 
     /// The head, if its time is over. A message with no time at all may still be delivered in the turn it came in.

@@ -148,19 +148,6 @@ impl Ready {
         Some(entry)
     }
 
-    /// The entry that an overflowing queue drops: the oldest of the lowest priority.
-    pub fn pop_oldest_lowest(&mut self) -> Option<Entry> {
-        for lane in &mut self.lanes {
-            while let Some(slot) = lane.pop_front() {
-                if let Slot::Full(entry) = slot {
-                    self.took(&entry);
-                    return Some(entry);
-                }
-            }
-        }
-        None
-    }
-
     /// The first entry at or after `from` that `wanted` likes, looking at most at `steps` entries; `from` moves on past those
     /// that were looked at, so that a consumer with a filter reads a queue once.
     pub fn find(&self, from: &mut u64, steps: &mut u32, mut wanted: impl FnMut(&Entry) -> bool) -> Option<u64> {
@@ -272,8 +259,7 @@ mod tests {
         for (position, priority) in [(0, 0), (1, 5), (2, 9), (3, 1), (4, 5)] {
             ready.push_back(entry(position, priority));
         }
-        assert_eq!(ready.pop_oldest_lowest().map(|entry| entry.position), Some(0));
-        assert_eq!(order(&mut ready), [1, 2, 4, 3]);
+        assert_eq!(order(&mut ready), [1, 2, 4, 3, 0]);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! reading: a void argument asks only for presence, values compare within one class of types (integers of any
 //! width, floats of any width), and `x-` headers count only in the `-with-x` modes.
 
+use weft_wire::amqp091::table::{Array, ArrayWriter, Table, TableWriter, Value};
+
 /// How many of the wanted pairs a message must have, the binding argument `x-match`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -69,6 +71,8 @@ pub enum FieldRef<'m> {
     Timestamp(u64),
     /// See [`Field::Other`].
     Other(&'m [u8]),
+    /// A table or an array: equal to one with the same content, however its numbers are encoded.
+    Nested(Value<'m>),
 }
 
 impl FieldRef<'_> {
@@ -84,6 +88,7 @@ impl FieldRef<'_> {
             Self::Bytes(bytes) => Field::Bytes(bytes.into()),
             Self::Timestamp(time) => Field::Timestamp(time),
             Self::Other(encoded) => Field::Other(encoded.into()),
+            Self::Nested(value) => Field::Other(canonical(value).into_boxed_slice()),
         }
     }
 }
@@ -103,8 +108,52 @@ impl Field {
             (Self::Str(wanted), FieldRef::Str(got))
             | (Self::Bytes(wanted), FieldRef::Bytes(got))
             | (Self::Other(wanted), FieldRef::Other(got)) => **wanted == **got,
+            (Self::Other(wanted), FieldRef::Nested(value)) => **wanted == *canonical(*value),
             _ => false,
         }
+    }
+}
+
+/// One encoding for values that say the same: keys sorted, integers as 64 bits, floats as doubles.
+fn canonical(value: Value<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    TableWriter::write(&mut out, |writer| match value {
+        Value::Table(table) => canonical_table(writer, table),
+        Value::Array(array) => writer.array(b"", |writer| canonical_array(writer, array)),
+        other => writer.value(b"", widest(other)),
+    });
+    out
+}
+
+fn canonical_table(writer: &mut TableWriter<'_>, table: Table<'_>) {
+    let mut pairs: Vec<_> = table.iter().collect();
+    pairs.sort_by_key(|(key, _)| *key);
+    for (key, value) in pairs {
+        match value {
+            Value::Table(inner) => writer.table(key, |writer| canonical_table(writer, inner)),
+            Value::Array(inner) => writer.array(key, |writer| canonical_array(writer, inner)),
+            other => writer.value(key, widest(other)),
+        }
+    }
+}
+
+fn canonical_array(writer: &mut ArrayWriter<'_>, array: Array<'_>) {
+    for value in array.iter() {
+        match value {
+            Value::Table(inner) => writer.table(|writer| canonical_table(writer, inner)),
+            Value::Array(inner) => {
+                writer.table(|writer| writer.array(b"", |writer| canonical_array(writer, inner)));
+            }
+            other => writer.value(widest(other)),
+        }
+    }
+}
+
+fn widest(value: Value<'_>) -> Value<'_> {
+    match value {
+        Value::F32(number) => Value::F64(f64::from(number)),
+        Value::Decimal { scale, value } => Value::F64(f64::from(value) / 10_f64.powi(i32::from(scale))),
+        other => other.as_i64().map_or(other, Value::I64),
     }
 }
 

@@ -190,8 +190,7 @@ pub fn field_ref(value: Value<'_>) -> FieldRef<'_> {
         Value::Bytes(bytes) => FieldRef::Bytes(bytes),
         Value::Timestamp(seconds) => FieldRef::Timestamp(seconds),
         Value::Void => FieldRef::Void,
-        Value::Table(table) => FieldRef::Other(table.raw()),
-        Value::Array(array) => FieldRef::Other(array.raw()),
-        other => other.as_i64().map_or(FieldRef::Other(b"decimal"), FieldRef::Int),
+        Value::Decimal { scale, value } => FieldRef::Float(f64::from(value) / 10_f64.powi(i32::from(scale))),
+        other => other.as_i64().map_or(FieldRef::Nested(other), FieldRef::Int),
     }
 }

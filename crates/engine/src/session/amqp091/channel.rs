@@ -37,8 +37,8 @@ pub(super) struct Channel {
     pub incoming: Option<Incoming>,
     pub memory: RouteMemory,
     pub last_queue: Option<Name>,
-    /// Tag of the consumer of `amq.rabbitmq.reply-to`.
-    pub reply_tag: Option<Name>,
+    /// Tag and address of the consumer of `amq.rabbitmq.reply-to`.
+    pub reply: Option<(Name, Name)>,
     tags_made: u32,
 }
 
@@ -47,6 +47,9 @@ impl Channel {
     pub fn end(&mut self, broker: &mut Broker) {
         for tap in std::mem::take(&mut self.taps).into_iter().flatten() {
             tap.id.and_then(|id| broker.leave(id));
+        }
+        if let Some((_, address)) = self.reply.take() {
+            broker.close_reply(&address);
         }
         for (_, held) in self.unacked.take_all() {
             broker.settle(held.queue, held.entry, Outcome::Returned { failed: true });
@@ -139,6 +142,9 @@ impl Session {
             Method::BasicReject { delivery_tag, requeue } => {
                 let outcome = if requeue { Outcome::Returned { failed: true } } else { Outcome::Rejected };
                 return self.on_settle(broker, number, delivery_tag, false, outcome);
+            }
+            Method::BasicRecover { requeue: false } | Method::BasicRecoverAsync { requeue: false } => {
+                return Err(Fault::connection(reply::NOT_IMPLEMENTED, "requeue=false"));
             }
             Method::BasicRecover { .. } => {
                 self.on_recover(broker, number);

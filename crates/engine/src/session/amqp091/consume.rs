@@ -6,10 +6,12 @@
 
 use std::rc::Rc;
 
+use weft_wire::amqp091::table::Table;
 use weft_wire::amqp091::{Method, reply};
 
 use super::ack::{GONE_TAP, Held, NO_TAP};
 use super::content::write_content;
+use super::deliver::reply_address;
 use super::{Fault, Session, Step, Stepped, show};
 use crate::broker::{Broker, Outcome};
 use crate::conn::Io;
@@ -48,23 +50,21 @@ impl Session {
             return Err(Fault::connection(reply::NOT_ALLOWED, text));
         }
         if queue == REPLY_QUEUE {
-            return self.consume_replies(io, number, consumer_tag, no_ack, no_wait);
+            return self.consume_replies(io, broker, number, (consumer_tag, no_ack, no_wait));
         }
         let name = self.queue_name(number, queue)?;
         let id = self.usable_queue(io, broker, &name)?;
         if !self.permitted(io, broker, Access::Read, Resource::Queue, &name)? {
             return Ok(Step::Retry);
         }
-        check_exclusive(broker, id, exclusive, &name)?;
+        self.check_exclusive(broker, id, exclusive, &name)?;
+        let priority = consumer_priority(arguments)?;
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
         let tag = if consumer_tag.is_empty() { channel.make_tag(number) } else { Name::from(consumer_tag) };
         let slot = free_slot(&mut channel.taps);
         let mut consumer = Consumer::new(id, io.id.raw(), Target::Amqp091 { channel: number, slot });
         consumer.exclusive = exclusive;
-        consumer.priority = arguments
-            .get(b"x-priority")
-            .and_then(|value| value.as_i64())
-            .map_or(0, |p| p.clamp(-1 << 30, 1 << 30) as i32);
+        consumer.priority = priority;
         consumer.filter = no_local.then(|| Box::new(Filter::no_local(io.id.raw())));
         let prefetch = channel.prefetch;
         let id = broker.join(consumer);
@@ -76,20 +76,28 @@ impl Session {
         Ok(Step::Done(0))
     }
 
-    fn consume_replies(&mut self, io: &mut Io, number: u16, tag: &[u8], no_ack: bool, no_wait: bool) -> Stepped {
+    fn consume_replies(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        (tag, no_ack, no_wait): (&[u8], bool, bool),
+    ) -> Stepped {
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
         if !no_ack {
             let text = "reply consumer cannot acknowledge";
             return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
         }
-        if channel.reply_tag.is_some() {
+        if channel.reply.is_some() {
             return Err(Fault::channel(reply::PRECONDITION_FAILED, "reply consumer already set"));
         }
         let tag = if tag.is_empty() { channel.make_tag(number) } else { Name::from(tag) };
         let slot = free_slot(&mut channel.taps);
         let tap = Tap { id: None, tag: Rc::clone(&tag), no_ack, prefetch: 0, inflight: 0, starved: false };
         channel.taps[slot as usize] = Some(tap);
-        channel.reply_tag = Some(Rc::clone(&tag));
+        let address = reply_address(io, number, broker.reply_secret(io.id.raw(), number));
+        broker.open_reply(&address);
+        channel.reply = Some((Rc::clone(&tag), address));
         if !no_wait {
             Method::BasicConsumeOk { consumer_tag: &tag }.encode_frame(number, &mut io.output);
         }
@@ -102,8 +110,8 @@ impl Session {
         if let Some(tap) = slot.and_then(|slot| channel.taps[slot].take()) {
             // What it holds stays unsettled: the channel may still ack it.
             tap.id.and_then(|id| broker.leave(id));
-            if tap.id.is_none() {
-                channel.reply_tag = None;
+            if let (None, Some((_, address))) = (tap.id, channel.reply.take_if(|reply| reply.0 == tap.tag)) {
+                broker.close_reply(&address);
             }
             if let Some(slot) = slot {
                 forget_tap(channel, slot as u32);
@@ -179,6 +187,22 @@ impl Session {
         Ok(())
     }
 
+    /// May this consumer join those that are there?
+    fn check_exclusive(&self, broker: &Broker, id: QueueId, exclusive: bool, name: &[u8]) -> Result<(), Fault> {
+        let Some(queue) = broker.queues.get(id) else { return Ok(()) };
+        let held = queue.ring.members().any(|member| broker.consumers.get(member).is_some_and(|other| other.exclusive));
+        if held || exclusive && (!queue.ring.is_empty() || queue.settings.single_active) {
+            let text = format!("queue '{}' in vhost '{}' in exclusive use", show(name), self.vhost_name(broker));
+            return Err(Fault::channel(reply::ACCESS_REFUSED, text));
+        }
+        Ok(())
+    }
+
+    /// The virtual host's name, for texts.
+    pub(super) fn vhost_name(&self, broker: &Broker) -> String {
+        broker.vhosts.get(self.vhost).map_or(String::new(), |vhost| show(&vhost.name).into_owned())
+    }
+
     /// The queue a method means: an empty name is the one declared last on the channel.
     pub(super) fn queue_name(&mut self, number: u16, name: &[u8]) -> Result<Name, Fault> {
         if !name.is_empty() {
@@ -190,7 +214,7 @@ impl Session {
 
     /// The queue of that name, unless it belongs to another connection.
     pub(super) fn usable_queue(&self, io: &Io, broker: &Broker, name: &[u8]) -> Result<QueueId, Fault> {
-        let vhost = broker.vhosts.get(self.vhost).map_or("".into(), |vhost| show(&vhost.name));
+        let vhost = self.vhost_name(broker);
         let Some(id) = broker.find_queue(self.vhost, name) else {
             return Err(Fault::channel(reply::NOT_FOUND, format!("no queue '{}' in vhost '{vhost}'", show(name))));
         };
@@ -210,14 +234,10 @@ pub(super) fn forget_tap(channel: &mut super::channel::Channel, slot: u32) {
     }
 }
 
-fn check_exclusive(broker: &Broker, id: QueueId, exclusive: bool, name: &[u8]) -> Result<(), Fault> {
-    let Some(queue) = broker.queues.get(id) else { return Ok(()) };
-    let held = queue.ring.members().any(|member| broker.consumers.get(member).is_some_and(|other| other.exclusive));
-    if held || exclusive && !queue.ring.is_empty() {
-        let text = format!("queue '{}' in exclusive use", show(name));
-        return Err(Fault::channel(reply::ACCESS_REFUSED, text));
-    }
-    Ok(())
+fn consumer_priority(arguments: Table<'_>) -> Result<i32, Fault> {
+    let Some(value) = arguments.get(b"x-priority") else { return Ok(0) };
+    let wrong = || Fault::channel(reply::PRECONDITION_FAILED, "invalid arg 'x-priority': an integer is wanted");
+    value.as_i64().map(|number| number.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32).ok_or_else(wrong)
 }
 
 fn free_slot(taps: &mut Vec<Option<Tap>>) -> u32 {

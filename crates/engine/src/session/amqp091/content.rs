@@ -55,7 +55,7 @@ fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Me
     match message.kind {
         Kind::Amqp091 => {
             let own = Properties::decode(message.head()).unwrap_or_default();
-            write_properties(&mut properties, own, message.deaths.as_deref().unwrap_or_default(), failures);
+            write_properties(&mut properties, own, message, failures);
             write_header(out, channel, &properties, message.body_len());
             message.body().parts().for_each(|part| write_body(out, channel, frame_max, part));
         }
@@ -63,7 +63,7 @@ fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Me
             let mut converted = Vec::new();
             let body = convert::to_amqp091(message, &mut converted);
             let own = Properties::decode(&converted).unwrap_or_default();
-            write_properties(&mut properties, own, message.deaths.as_deref().unwrap_or_default(), failures);
+            write_properties(&mut properties, own, message, failures);
             write_header(out, channel, &properties, body.len());
             write_body(out, channel, frame_max, &body);
         }
@@ -71,12 +71,18 @@ fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Me
 }
 
 /// Properties with what the node has to add: the death record and the count of failed deliveries.
-fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, deaths: &[Death], failures: Option<u32>) {
+fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, failures: Option<u32>) {
+    let deaths = message.deaths.as_deref().unwrap_or_default();
+    let ours = |key: &[u8]| match key {
+        b"x-delivery-count" => failures.is_some(),
+        // The record takes the place of an older one; a CC that no longer routes is not told.
+        b"CC" => !deaths.is_empty() && !message.traits.copied,
+        key => !deaths.is_empty() && (key == b"x-death" || key.starts_with(b"x-first-death-")),
+    };
     let mut headers = Vec::new();
     TableWriter::write(&mut headers, |table| {
         for (key, value) in own.headers.unwrap_or(Table::EMPTY).iter() {
-            let ours = deaths.is_empty() || !(key == b"x-death" || key.starts_with(b"x-first-death-"));
-            if ours && !(key == b"x-delivery-count" && failures.is_some()) {
+            if !ours(key) {
                 table.value(key, value);
             }
         }
@@ -100,7 +106,7 @@ fn write_deaths(table: &mut TableWriter<'_>, deaths: &[Death]) {
                 row.str(b"exchange", &death.exchange);
                 row.str(b"queue", &death.queue);
                 row.str(b"reason", death.reason.word().as_bytes());
-                row.array(b"routing-keys", |keys| keys.str(&death.routing_key));
+                row.array(b"routing-keys", |keys| death.routing_keys.iter().for_each(|key| keys.str(key)));
                 row.value(b"time", Value::Timestamp(death.time_s));
                 if let Some(ms) = death.expiration_ms {
                     row.str(b"original-expiration", ms.to_string().as_bytes());

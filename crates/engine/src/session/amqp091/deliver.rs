@@ -78,7 +78,7 @@ impl Session {
     pub fn deliver_reply(&mut self, io: &mut Io, number: u16, message: &Message) -> bool {
         let frame_max = self.frame_max;
         let Some(channel) = self.channel(number) else { return false };
-        let Some(tag) = channel.reply_tag.clone() else { return false };
+        let Some((tag, _)) = channel.reply.clone() else { return false };
         let delivery_tag = channel.unacked.skip();
         let out = &mut io.output;
         encode_deliver(out, number, &tag, delivery_tag, false, &message.exchange, &message.routing_key);

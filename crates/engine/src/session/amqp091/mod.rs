@@ -32,6 +32,9 @@ pub use content::write_content;
 /// Silence of this many heartbeat intervals ends a connection (section 4.2.7).
 const SILENT_INTERVALS: u64 = 2;
 
+/// Class and method of basic.publish.
+const PUBLISH_IDS: (u16, u16) = (60, 40);
+
 /// What a frame led to.
 enum Step {
     /// It is done with, and so are this many bytes behind it.
@@ -47,20 +50,25 @@ struct Fault {
     hard: bool,
     code: u16,
     text: String,
+    /// It is basic.publish that failed, whichever frame showed it.
+    publishing: bool,
 }
 
 type Stepped = Result<Step, Fault>;
 
 impl Fault {
     fn channel(code: u16, text: impl Into<String>) -> Self {
-        Self { hard: false, code, text: text.into() }
+        Self { hard: false, code, text: text.into(), publishing: false }
     }
     fn connection(code: u16, text: impl Into<String>) -> Self {
-        Self { hard: true, code, text: text.into() }
+        Self { hard: true, code, text: text.into(), publishing: false }
     }
     /// Refusals by Python: the code says whether the specification makes it a hard error.
     fn by_code(code: u16, text: String) -> Self {
-        Self { hard: matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541), code, text }
+        Self { hard: matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541), code, text, publishing: false }
+    }
+    fn of_publish(self) -> Self {
+        Self { publishing: true, ..self }
     }
 }
 
@@ -101,7 +109,7 @@ impl Session {
     /// Takes frames until something is missing: bytes, a decision, or budget.
     pub fn receive(&mut self, io: &mut Io, data: &[u8], broker: &mut Broker) -> usize {
         let mut at = 0;
-        while io.parked.is_none() && !io.finished && broker.work_left > 0 {
+        while io.parked.is_none() && !io.finished && broker.may_read() {
             let rest = &data[at..];
             let frame = match frame::split(rest, self.frame_max as usize) {
                 Ok(Some(frame)) => frame,
@@ -137,7 +145,8 @@ impl Session {
             FRAME_BODY => self.on_content_body(io, broker, frame),
             FRAME_HEARTBEAT if frame.channel == 0 => Ok(Step::Done(0)),
             kind => {
-                Err(Fault::connection(reply::FRAME_ERROR, format!("frame type {kind} on channel {}", frame.channel)))
+                let text = format!("unexpected frame of type {kind} on channel {}", frame.channel);
+                Err(Fault::connection(reply::UNEXPECTED_FRAME, text))
             }
         }
     }
@@ -154,12 +163,14 @@ impl Session {
             }
             Method::ConnectionCloseOk => io.finish("closed"),
             _ if matches!(self.state, State::Closing) => {}
-            Method::ConnectionUpdateSecret { new_secret, .. } => {
-                return Ok(self.update_secret(io, broker, new_secret));
+            // Nothing that lasts hangs on a password once it was checked; tokens, whose renewal would, are not spoken here.
+            Method::ConnectionUpdateSecret { .. } => {
+                Method::ConnectionUpdateSecretOk.encode_frame(0, &mut io.output);
             }
             Method::ConnectionBlocked { .. } | Method::ConnectionUnblocked => {}
             method => {
-                return Err(Fault::connection(reply::COMMAND_INVALID, format!("unexpected {} method", method.name())));
+                let text = format!("unexpected {} method on channel 0", method.name());
+                return Err(Fault::connection(reply::CHANNEL_ERROR, text));
             }
         }
         Ok(Step::Done(0))
@@ -181,9 +192,11 @@ impl Session {
 
     /// Answers a fault with the close that the specification asks for.
     fn fail(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>, fault: Fault) {
+        let publishing = self.channel(frame.channel).is_some_and(|channel| channel.incoming.is_some());
         let ids = match frame.kind {
+            _ if publishing || fault.publishing => PUBLISH_IDS,
             FRAME_METHOD => ids_of(frame.payload),
-            _ => (60, 40),
+            _ => (0, 0),
         };
         let text = format!("{} - {}", reply::text(fault.code), fault.text);
         if fault.hard || frame.channel == 0 {
@@ -305,9 +318,9 @@ fn decode(payload: &[u8]) -> Result<Method<'_>, Fault> {
             Fault::connection(reply::COMMAND_INVALID, format!("unknown method {class_id}.{method_id}"))
         }
         MethodError::Malformed { class_id, method_id } => {
-            Fault::connection(reply::SYNTAX_ERROR, format!("malformed method {class_id}.{method_id}"))
+            Fault::connection(reply::FRAME_ERROR, format!("malformed method {class_id}.{method_id}"))
         }
-        MethodError::Short => Fault::connection(reply::SYNTAX_ERROR, "method frame too short"),
+        MethodError::Short => Fault::connection(reply::FRAME_ERROR, "method frame too short"),
     })
 }
 

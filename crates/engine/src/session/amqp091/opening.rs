@@ -180,7 +180,7 @@ impl Session {
             (Opening::Judged { .. }, Answer::Refuse { code, text }) => {
                 // Before RabbitMQ 3.2 a refused client was simply cut; only those that know better are told.
                 match self.abilities.authentication_failure_close {
-                    true => self.refuse(io, broker, code, &text),
+                    true => self.refuse(io, broker, code, &text, (0, 0)),
                     false => io.finish(text),
                 }
             }
@@ -195,34 +195,14 @@ impl Session {
                     broker.schedule_conn(io, broker.now_ns + u64::from(self.heartbeat_s) * 500_000_000);
                 }
             }
-            (_, Answer::Refuse { code, text }) => self.refuse(io, broker, code, &text),
+            (_, Answer::Refuse { code, text }) => self.refuse(io, broker, code, &text, (10, 40)),
             _ => io.finish("the node gave an answer that does not fit"),
         }
     }
 
-    fn refuse(&mut self, io: &mut Io, broker: &mut Broker, code: u16, text: &str) {
+    fn refuse(&mut self, io: &mut Io, broker: &mut Broker, code: u16, text: &str, ids: (u16, u16)) {
         let text = format!("{} - {}", reply::text(code), without_code(text));
-        self.close_connection(io, broker, code, &text, (10, 40));
-    }
-
-    /// A new password or token for a running connection: judged as a login, the answer is update-secret-ok.
-    pub(super) fn update_secret(&mut self, io: &mut Io, broker: &mut Broker, secret: &[u8]) -> Step {
-        let mut response = vec![0];
-        response.extend_from_slice(&self.user);
-        response.push(0);
-        response.extend_from_slice(secret);
-        let request = broker.next_request();
-        broker.events.push(Event::AuthRequested {
-            request,
-            conn: io.id.raw(),
-            wire: Wire::Amqp091,
-            mechanism: "PLAIN".to_owned(),
-            response,
-            step: 0,
-        });
-        self.pending = Some(super::Pending::secret());
-        io.parked = Some(Wait::Answer(request));
-        Step::Done(0)
+        self.close_connection(io, broker, code, &text, ids);
     }
 }
 

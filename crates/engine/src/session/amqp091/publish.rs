@@ -98,7 +98,7 @@ impl Session {
         routing_key: &[u8],
     ) -> Result<bool, Fault> {
         let Some(id) = broker.find_exchange(self.vhost, exchange) else {
-            let vhost = broker.vhosts.get(self.vhost).map_or("".into(), |vhost| show(&vhost.name));
+            let vhost = self.vhost_name(broker);
             let text = format!("no exchange '{}' in vhost '{vhost}'", show(exchange));
             return Err(Fault::channel(reply::NOT_FOUND, text));
         };
@@ -107,7 +107,8 @@ impl Session {
         }
         let Some(found) = broker.exchanges.get(id) else { return Ok(true) };
         if found.internal {
-            let text = format!("cannot publish to internal exchange '{}'", show(exchange));
+            let vhost = self.vhost_name(broker);
+            let text = format!("cannot publish to internal exchange '{}' in vhost '{vhost}'", show(exchange));
             return Err(Fault::channel(reply::ACCESS_REFUSED, text));
         }
         let names = (Rc::clone(&found.name), Name::from(routing_key));
@@ -157,8 +158,8 @@ impl Session {
         let first: Rc<[u8]> = Rc::from(&rest[start..start + end]);
         let body = if body_len > 0 { Body::new(first, body_at..end) } else { Body::new(first, end..end) };
         let placed = (0..header.properties.len(), body);
-        self.finish(io, broker, number, mandatory, header.properties, header.peek, placed)?;
-        Ok(Some(used))
+        let done = self.finish(io, broker, number, mandatory, header.properties, header.peek, placed);
+        done.map(|()| Some(used)).map_err(Fault::of_publish)
     }
 
     pub(super) fn on_content_header(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>) -> Stepped {
@@ -205,8 +206,8 @@ impl Session {
         let Some((head, _)) = incoming.head else { return Ok(Step::Done(0)) };
         let peek = weft_wire::amqp091::properties::peek(&head).map_err(|error| syntax(&error.to_string()))?;
         let placed = incoming.body.finish(&head, 0);
-        self.finish(io, broker, number, incoming.mandatory, &head, peek, placed)?;
-        Ok(Step::Done(0))
+        let done = self.finish(io, broker, number, incoming.mandatory, &head, peek, placed);
+        done.map(|()| Step::Done(0)).map_err(Fault::of_publish)
     }
 
     /// Checks the properties, makes the message and hands it on.
@@ -240,19 +241,18 @@ impl Session {
             ttl_ms,
             delivery_count: 0,
             publisher: io.id.raw(),
+            copied: !extras.more_keys.is_empty(),
         };
         let charge = io.account.charge((placed.0.len() + placed.1.len()) as u64);
         let mut message = Message::new(Kind::Amqp091, names, traits, placed.0, placed.1, charge);
         if extras.has_bcc || peek.reply_to == Some(REPLY_QUEUE) {
-            let reply_to = match peek.reply_to == Some(REPLY_QUEUE) {
-                true if channel.reply_tag.is_none() => {
-                    let text = "fast reply consumer does not exist";
-                    return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
-                }
-                true => Some(super::deliver::reply_address(io, number, broker.reply_secret(io.id.raw(), number))),
-                false => None,
-            };
-            message = message.with_head(Kind::Amqp091, content::rewritten(head, reply_to.as_deref()));
+            let address = channel.reply.as_ref().map(|reply| &*reply.1);
+            if peek.reply_to == Some(REPLY_QUEUE) && address.is_none() {
+                let text = "fast reply consumer does not exist";
+                return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
+            }
+            let reply_to = address.filter(|_| peek.reply_to == Some(REPLY_QUEUE));
+            message = message.with_head(Kind::Amqp091, content::rewritten(head, reply_to));
         }
         let plain = extras.more_keys.is_empty() && extras.delay_ms == 0;
         let finished = Finished {

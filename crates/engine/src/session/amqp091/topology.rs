@@ -32,14 +32,6 @@ enum Reply {
     QueueDelete,
     QueueBind,
     QueueUnbind,
-    Secret,
-}
-
-impl Pending {
-    /// update-secret: not on a channel, always answered.
-    pub(super) fn secret() -> Self {
-        Self { channel: 0, reply: Reply::Secret, no_wait: false, ids: (10, 70) }
-    }
 }
 
 impl Session {
@@ -120,7 +112,7 @@ impl Session {
             Answer::Refuse { code, text } => {
                 let fault = Fault::by_code(code, without_code(&text));
                 let text = format!("{} - {}", reply::text(code), fault.text);
-                match fault.hard || pending.channel == 0 {
+                match fault.hard {
                     true => self.close_connection(io, broker, code, &text, pending.ids),
                     false => self.close_channel(io, broker, pending.channel, code, &text, pending.ids),
                 }
@@ -154,7 +146,6 @@ impl Session {
             Reply::QueueDelete => Method::QueueDeleteOk { message_count: counts.0 },
             Reply::QueueBind => Method::QueueBindOk,
             Reply::QueueUnbind => Method::QueueUnbindOk,
-            Reply::Secret => Method::ConnectionUpdateSecretOk,
         };
         method.encode_frame(pending.channel, &mut io.output);
     }
