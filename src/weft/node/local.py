@@ -21,8 +21,11 @@ CREDIT_DEFAULT = 100
 to others.
 """
 
-SENDS_PER_TURN = 64
-"""Messages a sender may send before the loop turns, though nothing makes it wait."""
+SEND_BYTES_PER_TURN = 262_144
+"""What a sender may send before the loop turns, though nothing makes it wait: as much as one read of a socket."""
+
+SEND_OVERHEAD_BYTES = 4_096
+"""What a message counts for beside its body, so that small ones let the loop turn too."""
 
 
 @dataclass(slots=True)
@@ -137,14 +140,15 @@ class Post:
         self._inboxes: dict[int, Inbox] = {}
         self._room = asyncio.Event()
         self._room.set()
-        self._sent = 0
+        self._sent_bytes = 0
 
     async def send(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
         """Route a message; how many queues took it. Waits while messages take more memory than they may."""
-        await self._room.wait()
-        self._sent += 1
-        if self._sent % SENDS_PER_TURN == 0:
+        self._sent_bytes += SEND_OVERHEAD_BYTES + len(body)
+        if self._sent_bytes > SEND_BYTES_PER_TURN:
+            self._sent_bytes = 0
             await asyncio.sleep(0)
+        await self._room.wait()
         taken = self._engine.publish(vhost, exchange, routing_key, body, properties)
         self._changed()
         return taken

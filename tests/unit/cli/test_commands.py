@@ -1,0 +1,105 @@
+"""Commands and their mistakes: one line that says what and where, and exit code 2."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft import __version__
+from weft.cli import COMMANDS, main
+from weft.config import Configuration, parse
+from weft.policy.passwords import verify_password
+
+
+def weft(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30)
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"weft {__version__}\n"
+    for words in (["help"], ["--help"], []):
+        assert main(words) == 0
+        shown = capsys.readouterr().out
+        assert all(f"weft {command}" in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_tells_its_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([command, "--help"], ["help", command]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 0
+        assert f"usage: weft {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["upp"], "weft: no command 'upp', did you mean 'up'?"),
+        (["up", "--port", "1"], "weft up: unrecognized arguments: --port 1 (try weft up --help)"),
+        (["up", "--nam", "x"], "weft up: unrecognized arguments: --nam x (try weft up --help)"),
+        (["up", "--listen"], "weft up: argument --listen: expected one argument (try weft up --help)"),
+        (
+            ["up", "--listen", "here:there"],
+            "weft up: 'here:there' is not HOST:PORT (the port is a number from 0 to 65535)",
+        ),
+        (["up", "--name", "a/b"], "weft up: 'a/b' is not a node name"),
+        (["up", "--config", "/nowhere.toml"], "weft up: cannot read /nowhere.toml: no such file or directory"),
+        (["up", "--data-dir", "/dev/null/data"], "weft up: cannot use data folder /dev/null/data: not a directory"),
+        (["config", "--check", "/nowhere.toml"], "weft config: cannot read /nowhere.toml: no such file or directory"),
+        (["hash-password"], "weft hash-password: the password is empty"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], complaint: str) -> None:
+    ran = weft(*words)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith(complaint)
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_taken_port(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = weft("up", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path))
+    assert ran.returncode == 2
+    assert ran.stderr == f"weft up: cannot listen on 127.0.0.1:{port}: address already in use\n"
+
+
+def test_a_wrong_file(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text("[node]\nname = 'edge'\n\n[limits]\nheartbeat = 5\n")
+    ran = weft("up", "--config", str(file))
+    assert ran.returncode == 2
+    assert ran.stderr == f"weft up: {file}:5: unknown key limits.heartbeat, did you mean 'heartbeat_s'?\n"
+
+
+def test_checking_a_right_file(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text("[node]\nname = 'edge'\n")
+    ran = weft("config", "--check", str(file))
+    assert (ran.returncode, ran.stdout) == (0, f"{file} is right\n")
+
+
+def test_the_printed_schema_is_a_file_of_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config"]) == 0
+    text = capsys.readouterr().out
+    assert parse(text) == Configuration()
+    uncommented = "".join(line[2:] if line.startswith("# ") else line for line in text.splitlines(keepends=True))
+    limits = uncommented[uncommented.index("[limits]") :]
+    assert parse(limits) == Configuration()
+
+
+def test_hashing_a_password() -> None:
+    ran = weft("hash-password", stdin="secret\n")
+    assert ran.returncode == 0
+    assert verify_password("secret", ran.stdout.strip())
+    assert "secret" not in ran.stdout
