@@ -1,7 +1,7 @@
 """The demonstration: one node, three clients that were written for other brokers, and its speed.
 
-Owns the story `make demo` tells. It starts a node on a free port, lets pika, proton and Celery talk through it, then has the
-benchmarks compare it with RabbitMQ where that is installed. It must never need more than the development tools.
+Owns the story `make demo` tells. It starts a node on a free port, lets pika, proton and Celery talk through it, then
+has the benchmarks compare it with RabbitMQ where that is installed. It must never need more than the development tools.
 Each step waits for an event, and whatever fails ends the demonstration with its reason.
 """
 

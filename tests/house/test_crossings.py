@@ -1,4 +1,4 @@
-"""Messages do not pass through Python: ten thousand of them cost a few calls per read and per flush, and none per message."""
+"""Messages do not pass through Python: ten thousand cost a few calls per read and per flush, and none per message."""
 
 from __future__ import annotations
 
