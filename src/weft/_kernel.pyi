@@ -5,8 +5,10 @@ bytes, signals and events go out. Call it from one thread only. Four kinds of me
 (`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
 """
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 from typing import Any, final
+
+from typing_extensions import Buffer
 
 from weft.model.changes import Change
 from weft.model.events import Event

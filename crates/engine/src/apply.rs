@@ -61,7 +61,7 @@ impl Engine {
                 let name = |text: String| Rc::from(text.into_bytes());
                 let route = match exchange {
                     Some(exchange) => Route::To { exchange: name(exchange), routing_key: routing_key.map(name) },
-                    None => Route::Nowhere { code, text: Rc::from(text) },
+                    None => Route::Nowhere { code, text: Rc::from(text), generation: broker.generation },
                 };
                 broker.set_address(principal, &address, route)
             }

@@ -28,6 +28,7 @@ pub struct LinkPlan {
     pub selector: Option<String>,
     pub subject_filter: Option<String>,
     pub no_local: bool,
+    pub discard: bool,
     pub filters: Vec<String>,
     pub capabilities: Vec<String>,
     pub watch: bool,

@@ -127,8 +127,14 @@ impl Pump<'_> {
         let consumer = broker.consumers.get_mut(consumer_id)?;
         queue.ring.rotate();
         if !consumer.searches() {
+            let entry = queue.ready.pop_front()?;
+            if consumer.filter.as_ref().is_some_and(|filter| !filter.wants(&entry)) {
+                queue.counters.dropped += 1;
+                broker.work_left = broker.work_left.saturating_sub(1);
+                return None;
+            }
             queue.unsettled += 1;
-            return queue.ready.pop_front().map(Picked::Taken);
+            return Some(Picked::Taken(entry));
         }
         let mut steps = SEARCH_STEPS.min(broker.work_left);
         let before = steps;

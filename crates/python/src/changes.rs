@@ -111,6 +111,7 @@ impl<'py> Fields<'_, 'py> {
             selector: self.maybe_text("selector")?,
             subject_filter: self.maybe_text("subject_filter")?,
             no_local: self.get("no_local")?,
+            discard: self.get("discard")?,
             filters: self.get("filters")?,
             capabilities: self.get("capabilities")?,
             watch: self.get("watch")?,

@@ -144,6 +144,9 @@ fn write_list(writer: &mut ArrayWriter<'_>, items: &Bound<'_, PyList>, depth: us
         if let Ok(inner) = item.cast::<PyDict>() {
             nested(depth)?;
             writer.table(|writer| result = write_dict(writer, inner, depth - 1));
+        } else if let Ok(inner) = item.cast::<PyList>() {
+            nested(depth)?;
+            writer.array(|writer| result = write_list(writer, inner, depth - 1));
         } else {
             result = with_scalar(&item, |value| writer.value(value));
         }

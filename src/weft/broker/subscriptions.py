@@ -49,6 +49,7 @@ def subscribe(attaching: Attaching, exchange: Exchange, key: str | None, filters
         queue=queue.name,
         selector=filters.selector,
         no_local=filters.no_local,
+        discard=True,
         filters=filters.applied_to_exchange(),
         capabilities=attaching.echo(*CAPABILITIES),
         watch=not queue.auto_delete,

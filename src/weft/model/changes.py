@@ -60,6 +60,8 @@ class AcceptLink:
     subject_filter: str | None = None
     """Topic pattern that a message's subject / routing key must match (legacy topic and direct filters on a queue)."""
     no_local: bool = False
+    discard: bool = False
+    """What the filters do not let through is dropped: the queue is this link's own subscription."""
     filters: tuple[str, ...] = ()
     """Symbols of the requested filters really applied, echoed to the peer."""
     capabilities: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ def test_a_queue_for_the_link(desk: Desk) -> None:
     assert changes == [
         DeclareQueue("/", "box_sub", auto_delete=True, owner=CONN),
         Bind("/", "orders", "queue", "box_sub", "#"),
-        AcceptLink(6, "orders", queue="box_sub"),
+        AcceptLink(6, "orders", queue="box_sub", discard=True),
     ]
     assert desk.tell(QueueUnused("/", "box_sub", "auto-delete")) == [DeleteQueue("/", "box_sub")]
 
@@ -91,7 +91,7 @@ def test_coming_back_on_the_same_connection_finds_the_queue(desk: Desk) -> None:
     assert changes == [
         Bind("/", "orders", "queue", "box_sub", "b"),
         Unbind("/", "orders", "queue", "box_sub", "a"),
-        AcceptLink(6, "orders/b", queue="box_sub"),
+        AcceptLink(6, "orders/b", queue="box_sub", discard=True),
     ]
 
 
@@ -121,7 +121,7 @@ def test_a_durable_subscription_is_found_again(desk: Desk) -> None:
     assert desk.tell(LinkClosed(CONN, "/", "box_sub", "sub", closed=False), ConnectionClosed(CONN, 1, "bye")) == []
     desk.topology._containers[9] = "box"
     changes = desk.tell(AttachRequested(6, 9, 1, "sub", False, Terminus("orders", **DURABLE)))
-    assert changes == [AcceptLink(6, "orders", queue="box_sub", watch=True)]
+    assert changes == [AcceptLink(6, "orders", queue="box_sub", discard=True, watch=True)]
 
 
 def test_closing_a_durable_subscription_ends_it(desk: Desk) -> None:

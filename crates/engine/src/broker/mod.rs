@@ -52,7 +52,8 @@ pub enum Permit {
 #[derive(Clone, Debug)]
 pub enum Route {
     To { exchange: Name, routing_key: Option<Name> },
-    Nowhere { code: u16, text: Rc<str> },
+    /// Known only as long as nothing changes: the next declare may make the address.
+    Nowhere { code: u16, text: Rc<str>, generation: u64 },
 }
 
 /// A user in a virtual host, and what was decided for it.
@@ -238,7 +239,10 @@ impl Broker {
 
     /// Where this principal's messages to `address` go. None: nobody has been asked yet.
     pub fn address(&self, principal: u32, address: &[u8]) -> Option<&Route> {
-        self.principals.get(&principal)?.addresses.get(address)
+        match self.principals.get(&principal)?.addresses.get(address)? {
+            Route::Nowhere { generation, .. } if *generation != self.generation => None,
+            route => Some(route),
+        }
     }
 }
 

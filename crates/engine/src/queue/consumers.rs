@@ -20,6 +20,8 @@ pub struct Consumer {
     pub exclusive: bool,
     /// What it wants to see, if not everything.
     pub filter: Option<Box<crate::filter::Filter>>,
+    /// Drops what it does not want, because the queue is its own.
+    pub discards: bool,
     /// Reads without taking (distribution mode copy).
     pub browse: bool,
     /// Where a browser or a filter has read to.
@@ -47,6 +49,7 @@ impl Consumer {
             priority: 0,
             exclusive: false,
             filter: None,
+            discards: false,
             browse: false,
             cursor: 0,
             awake: false,
@@ -56,7 +59,7 @@ impl Consumer {
     /// Does it look for its messages instead of taking the first?
     #[inline]
     pub fn searches(&self) -> bool {
-        self.browse || self.filter.is_some()
+        self.browse || self.filter.is_some() && !self.discards
     }
 }
 

@@ -141,9 +141,7 @@ fn canonical_array(writer: &mut ArrayWriter<'_>, array: Array<'_>) {
     for value in array.iter() {
         match value {
             Value::Table(inner) => writer.table(|writer| canonical_table(writer, inner)),
-            Value::Array(inner) => {
-                writer.table(|writer| writer.array(b"", |writer| canonical_array(writer, inner)));
-            }
+            Value::Array(inner) => writer.array(|writer| canonical_array(writer, inner)),
             other => writer.value(widest(other)),
         }
     }

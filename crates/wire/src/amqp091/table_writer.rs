@@ -78,6 +78,12 @@ impl ArrayWriter<'_> {
         self.out.push(b'F');
         TableWriter::write(self.out, fill);
     }
+
+    /// An array as an item.
+    pub fn array(&mut self, fill: impl FnOnce(&mut ArrayWriter<'_>)) {
+        self.out.push(b'A');
+        prefixed(self.out, |out| fill(&mut ArrayWriter { out }));
+    }
 }
 
 fn prefixed(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
