@@ -100,7 +100,8 @@ static void thr(void) {
     pthread_t consumer = start_thread(count_bytes, NULL);
     int connection = dial(&front_address);
     flow_wait_ready();
-    long per_write = size < COPY_BYTES ? COPY_BYTES / size : 1, sent = 0;
+    size_t batch = (size_t)number("batch");
+    long per_write = size < batch ? batch / size : 1, sent = 0;
     uint8_t *bytes = allocate(per_write * size);
     double secs = number("secs");
     struct meter meter = meter_start();
@@ -145,11 +146,12 @@ static void rtt(void) {
     report_close();
 }
 
-static const struct mode modes[] = {{"thr", thr, "publisher, relay, consumer: 64 KiB at a time (size, secs)"},
+static const struct mode modes[] = {{"thr", thr, "publisher, relay, consumer (size, batch, secs)"},
                                     {"rtt", rtt, "client, relay, echo, relay, client; one at a time (size, count)"},
                                     {NULL, NULL, NULL}};
 
 static struct option options[] = {{"size", "1024", "bytes that count as one message"},
+                                  {"batch", "65536", "bytes per write; 0: one message"},
                                   {"count", "5000", "round trips"},
                                   {"secs", "5", "how long to publish"},
                                   {"pid", relay_pid_text, "the relay's own process, known already"},
