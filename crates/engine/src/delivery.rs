@@ -7,9 +7,9 @@
 use crate::broker::{Broker, Reason};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
-use crate::queue::{Queue, QueueId};
 use crate::queue::consumers::{ConsumerId, Target};
 use crate::queue::ready::Entry;
+use crate::queue::{Queue, QueueId};
 use crate::session::{Readiness, Session};
 use crate::slab::Slab;
 
@@ -149,10 +149,7 @@ impl Pump<'_> {
                 None
             }
             None => None,
-            Some(position) if consumer.browse => {
-                consumer.cursor = position + 1;
-                queue.ready.get(position).map(|entry| Picked::Copied(entry.copy()))
-            }
+            Some(position) if consumer.browse => queue.ready.get(position).map(|entry| Picked::Copied(entry.copy())),
             Some(position) => {
                 queue.unsettled += 1;
                 queue.ready.take(position).map(Picked::Taken)

@@ -11,7 +11,7 @@ use crate::fields;
 use crate::message::{Message, Name, Traits};
 use crate::queue::QueueId;
 
-/// Records of different deaths that one message keeps; the oldest go first.
+/// Different deaths that one message may die. After these it is forgotten: a record cut short could hide a cycle.
 const DEATHS_MAX: usize = 64;
 
 /// Why a message left its queue.
@@ -58,8 +58,8 @@ pub struct Death {
 impl Broker {
     /// Buries what died, while the budget lasts. True when nothing is left.
     pub fn bury(&mut self) -> bool {
-        while let Some((queue, entry, reason)) = self.dying.pop_front() {
-            self.dead_letter_copy(queue, &entry.message, reason);
+        while let Some((queue, message, reason)) = self.dying.pop_front() {
+            self.dead_letter_copy(queue, &message, reason);
             self.spend(1);
             if self.work_left == 0 {
                 break;
@@ -74,14 +74,14 @@ impl Broker {
     }
 
     /// Sends a message of `id` to the queue's dead-letter exchange, if there is one.
-    pub(super) fn dead_letter_copy(&mut self, id: QueueId, message: &Rc<Message>, reason: Reason) {
+    fn dead_letter_copy(&mut self, id: QueueId, message: &Rc<Message>, reason: Reason) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let Some(exchange_name) = queue.settings.dead_letter_exchange.clone() else { return };
         let own_key = queue.settings.dead_letter_key.clone();
         let (vhost, queue_name) = (queue.vhost, Rc::clone(&queue.name));
         queue.counters.dead_lettered += 1;
         let Some(exchange) = self.find_exchange(vhost, &exchange_name) else { return };
-        let deaths = add_death(message, queue_name, reason, self.wall_ns / 1_000_000_000);
+        let Some(deaths) = add_death(message, queue_name, reason, self.wall_ns / 1_000_000_000) else { return };
         // A key of the queue's own is the only key from now on.
         let copied = message.traits.copied && own_key.is_none();
         let traits = Traits { ttl_ms: None, delivery_count: 0, copied, ..message.traits };
@@ -99,7 +99,7 @@ impl Broker {
     }
 }
 
-fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<[Death]> {
+fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Option<Rc<[Death]>> {
     let mut deaths: Vec<Death> = match &message.deaths {
         Some(deaths) => deaths.to_vec(),
         None => fields::deaths(message),
@@ -110,6 +110,7 @@ fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<
             let old = deaths.remove(at);
             Death { count: old.count + 1, time_s, ..old }
         }
+        None if deaths.len() >= DEATHS_MAX => return None,
         None => Death {
             queue,
             reason,
@@ -125,8 +126,7 @@ fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Rc<
         },
     };
     deaths.insert(0, death);
-    deaths.truncate(DEATHS_MAX);
-    Rc::from(deaths)
+    Some(Rc::from(deaths))
 }
 
 /// Did the message die in this queue before, and was never rejected by a consumer since? Then it would go round for ever.

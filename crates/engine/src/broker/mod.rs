@@ -19,7 +19,6 @@ use crate::limits::Limits;
 use crate::memory::{Account, Ledger};
 use crate::message::{Message, Name};
 use crate::queue::consumers::Consumer;
-use crate::queue::ready::Entry;
 use crate::queue::{Queue, QueueId};
 use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
@@ -123,7 +122,7 @@ pub struct Broker {
     principals: Map<u32, Principal>,
     bindings: Map<BindingRow, ()>,
     bound: Map<Dest, Vec<BindingRow>>,
-    dying: VecDeque<(QueueId, Entry, Reason)>,
+    dying: VecDeque<(QueueId, Rc<Message>, Reason)>,
     delayed: Map<u64, (ExchangeId, Rc<Message>)>,
     delayed_count: u64,
     route_mark: u64,

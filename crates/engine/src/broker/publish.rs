@@ -115,7 +115,8 @@ impl Broker {
         let offer = queue.offer(message, now_ns);
         if let Offer::Rejected { dead_letter } = offer {
             if dead_letter {
-                self.dead_letter_copy(id, message, Reason::MaxLen);
+                // Later in this call: full queues that refer to each other must not nest.
+                self.dying.push_back((id, Rc::clone(message), Reason::MaxLen));
             }
             return Some(offer);
         }

@@ -33,14 +33,14 @@ impl Broker {
                 queue.counters.settled += 1;
                 self.when_empty(id);
             }
-            Outcome::Rejected => self.dying.push_back((id, entry, Reason::Rejected)),
+            Outcome::Rejected => self.dying.push_back((id, entry.message, Reason::Rejected)),
             Outcome::Returned { failed } => {
                 queue.counters.returned += 1;
                 self.totals.returned += 1;
                 entry.redelivered = true;
                 entry.failures += u32::from(failed);
                 if queue.settings.delivery_limit.is_some_and(|limit| entry.failures > limit) {
-                    self.dying.push_back((id, entry, Reason::DeliveryLimit));
+                    self.dying.push_back((id, entry.message, Reason::DeliveryLimit));
                     return;
                 }
                 self.put_back(id, entry);
@@ -52,11 +52,11 @@ impl Broker {
     pub fn put_back(&mut self, id: QueueId, entry: Entry) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let (position, timed) = (entry.position, entry.expires_ns != crate::queue::ready::NEVER);
-        queue.ready.put_back(entry);
+        let lane = queue.ready.put_back(entry);
         for member in queue.ring.members() {
             if let Some(consumer) = self.consumers.get_mut(member) {
                 if !consumer.browse {
-                    consumer.cursor = consumer.cursor.min(position);
+                    consumer.cursor.rewind(lane, position);
                 }
             }
         }
@@ -80,7 +80,7 @@ impl Broker {
         let now_ns = self.now_ns;
         let queue = self.queues.get_mut(id)?;
         while let Some(entry) = queue.pop_expired(now_ns) {
-            self.dying.push_back((id, entry, Reason::Expired));
+            self.dying.push_back((id, entry.message, Reason::Expired));
         }
         queue.used_ns = now_ns;
         let entry = queue.ready.pop_front()?;
@@ -92,7 +92,7 @@ impl Broker {
 
     /// An entry left its queue for good; where it goes next is seen to before the call ends.
     pub fn died(&mut self, id: QueueId, entry: Entry, reason: Reason) {
-        self.dying.push_back((id, entry, reason));
+        self.dying.push_back((id, entry.message, reason));
     }
 
     /// A queue loses all its ready messages; how many is told.
@@ -155,7 +155,7 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.timer_ns = crate::queue::ready::NEVER;
         while let Some(entry) = queue.pop_expired(now_ns) {
-            self.dying.push_back((id, entry, Reason::Expired));
+            self.dying.push_back((id, entry.message, Reason::Expired));
             if self.dying.len() > self.limits.work_max as usize {
                 // The rest in the next turn, so that a million expiring at once stop nobody.
                 queue.timer_ns = now_ns;

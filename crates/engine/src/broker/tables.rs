@@ -12,7 +12,7 @@ use super::{BindingRow, Broker, Permit, Principal, Route, Vhost, VhostId};
 use crate::change::{BindingSpec, ExchangeKind};
 use crate::event::{Access, Resource};
 use crate::hash::Map;
-use crate::queue::ready::Ready;
+use crate::queue::ready::{Cursor, Ready};
 use crate::queue::{Queue, QueueId, Settings};
 use crate::routing::{Dest, Exchange, ExchangeId};
 
@@ -114,7 +114,15 @@ impl Broker {
                 if settings.priority_max != queue.settings.priority_max {
                     let waiting = queue.ready.drain();
                     queue.ready = Ready::new(settings.priority_max);
-                    waiting.into_iter().for_each(|entry| queue.ready.put_back(entry));
+                    for entry in waiting {
+                        queue.ready.put_back(entry);
+                    }
+                    for member in queue.ring.members() {
+                        self.consumers
+                            .get_mut(member)
+                            .into_iter()
+                            .for_each(|consumer| consumer.cursor = Cursor::default());
+                    }
                 }
                 queue.settings = settings;
             }

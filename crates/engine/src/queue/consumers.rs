@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::ready::Cursor;
 use crate::slab::Id;
 
 /// One subscription: a 0-9-1 consumer, a 1.0 sending link, or Python itself.
@@ -25,7 +26,7 @@ pub struct Consumer {
     /// Reads without taking (distribution mode copy).
     pub browse: bool,
     /// Where a browser or a filter has read to.
-    pub cursor: u64,
+    pub cursor: Cursor,
     awake: bool,
 }
 
@@ -51,7 +52,7 @@ impl Consumer {
             filter: None,
             discards: false,
             browse: false,
-            cursor: 0,
+            cursor: Cursor::default(),
             awake: false,
         }
     }

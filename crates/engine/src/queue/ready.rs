@@ -49,6 +49,25 @@ impl Slot {
     }
 }
 
+/// How far a searching consumer has read, lane by lane.
+#[derive(Debug, Default)]
+pub struct Cursor(Vec<u64>);
+
+impl Cursor {
+    fn lane(&mut self, lane: usize) -> &mut u64 {
+        if self.0.len() <= lane {
+            self.0.resize(lane + 1, 0);
+        }
+        &mut self.0[lane]
+    }
+
+    /// Something came back to this place.
+    pub fn rewind(&mut self, lane: usize, position: u64) {
+        let at = self.lane(lane);
+        *at = position.min(*at);
+    }
+}
+
 /// The ready part of a queue.
 #[derive(Debug)]
 pub struct Ready {
@@ -94,8 +113,8 @@ impl Ready {
         self.lanes[lane].push_back(Slot::Full(entry));
     }
 
-    /// A message that came back, at its old place.
-    pub fn put_back(&mut self, entry: Entry) {
+    /// A message that came back, at its old place; which lane that is.
+    pub fn put_back(&mut self, entry: Entry) -> usize {
         let lane = self.lane_of(&entry);
         self.len += 1;
         self.bytes += entry.message.body_len() as u64;
@@ -106,6 +125,7 @@ impl Ready {
             Some(slot) if slot.position() == entry.position => *slot = Slot::Full(entry),
             _ => slots.insert(at, Slot::Full(entry)),
         }
+        lane
     }
 
     /// The lane with the next entry; holes in front of it are swept.
@@ -148,32 +168,24 @@ impl Ready {
         Some(entry)
     }
 
-    /// The first entry at or after `from` that `wanted` likes, looking at most at `steps` entries; `from` moves on past those
-    /// that were looked at, so that a consumer with a filter reads a queue once.
-    pub fn find(&self, from: &mut u64, steps: &mut u32, mut wanted: impl FnMut(&Entry) -> bool) -> Option<u64> {
-        let start = *from;
-        let mut last = start;
-        for lane in self.lanes.iter().rev() {
-            let at = lane.partition_point(|slot| slot.position() < start);
+    /// The first entry that `wanted` likes, looking at most at `steps` entries. The cursor moves past all that were looked at, so
+    /// that a consumer with a filter reads a queue once, however often it has to stop.
+    pub fn find(&self, cursor: &mut Cursor, steps: &mut u32, mut wanted: impl FnMut(&Entry) -> bool) -> Option<u64> {
+        for (index, lane) in self.lanes.iter().enumerate().rev() {
+            let from = cursor.lane(index);
+            let at = lane.partition_point(|slot| slot.position() < *from);
             for slot in lane.range(at..) {
                 let Slot::Full(entry) = slot else { continue };
                 if *steps == 0 {
                     return None;
                 }
                 *steps -= 1;
+                *from = entry.position + 1;
                 if wanted(entry) {
-                    if !self.has_priorities() {
-                        *from = entry.position;
-                    }
                     return Some(entry.position);
-                }
-                last = last.max(entry.position + 1);
-                if !self.has_priorities() {
-                    *from = last;
                 }
             }
         }
-        *from = last;
         None
     }
 
@@ -199,9 +211,18 @@ impl Ready {
             }
             let Slot::Full(entry) = std::mem::replace(slot, Slot::Hole(position)) else { continue };
             self.took(&entry);
+            self.sweep(index);
             return Some(entry);
         }
         None
+    }
+
+    /// Holes behind a message that nobody wants would pile up for ever.
+    fn sweep(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        if lane.len() > 2 * self.len + LANE_KEEP {
+            lane.retain(|slot| matches!(slot, Slot::Full(_)));
+        }
     }
 
     fn took(&mut self, entry: &Entry) {
@@ -263,12 +284,35 @@ mod tests {
     }
 
     #[test]
+    fn a_search_in_small_steps_sees_every_entry_once_and_what_came_back_again() {
+        let mut ready = Ready::new(2);
+        (0..9).for_each(|position| ready.push_back(entry(position, (position % 3) as u8)));
+        let (mut cursor, mut seen) = (Cursor::default(), Vec::new());
+        loop {
+            let mut steps = 1;
+            let found = ready.find(&mut cursor, &mut steps, |entry| {
+                seen.push(entry.position);
+                false
+            });
+            assert_eq!(found, None);
+            if steps == 1 {
+                break;
+            }
+        }
+        assert_eq!(seen, [2, 5, 8, 1, 4, 7, 0, 3, 6]);
+        let back = ready.take(4).expect("it is there");
+        let lane = ready.put_back(back);
+        cursor.rewind(lane, 4);
+        assert_eq!(ready.find(&mut cursor, &mut 9, |_| true), Some(4));
+    }
+
+    #[test]
     fn taking_from_the_middle_leaves_the_rest_in_order() {
         let mut ready = Ready::new(0);
         (0..5).for_each(|position| ready.push_back(entry(position, 0)));
-        let (mut from, mut steps) = (0, 100);
-        let found = ready.find(&mut from, &mut steps, |entry| entry.position == 2);
-        assert_eq!((found, from), (Some(2), 2));
+        let (mut cursor, mut steps) = (Cursor::default(), 100);
+        assert_eq!(ready.find(&mut cursor, &mut steps, |entry| entry.position == 2), Some(2));
+        assert_eq!(steps, 97);
         let taken = ready.take(2).expect("it is there");
         assert!(ready.take(2).is_none());
         assert_eq!(ready.len(), 4);
@@ -277,5 +321,16 @@ mod tests {
         assert!(ready.take(0).is_some());
         assert_eq!(order(&mut ready), [1, 2, 3, 4]);
         assert_eq!(ready.bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_behind_an_unwanted_message_leaves_no_trace() {
+        let mut ready = Ready::new(0);
+        (0..1_000).for_each(|position| ready.push_back(entry(position, 0)));
+        for position in 1..1_000 {
+            assert!(ready.take(position).is_some());
+        }
+        assert!(ready.lanes[0].len() <= 2 + LANE_KEEP, "{} slots for one message", ready.lanes[0].len());
+        assert_eq!(order(&mut ready), [0]);
     }
 }
