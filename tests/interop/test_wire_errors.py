@@ -228,3 +228,12 @@ def test_flow_stops_deliveries_and_resumes_them(raw: RawConnection) -> None:
     raw.call(1, S.Channel.Flow(active=True))
     assert raw.expect(S.Channel.FlowOk).active is True
     raw.expect(S.Basic.Deliver)
+
+
+def test_recover_without_requeue_is_honoured_or_refused(raw: RawConnection) -> None:
+    raw.call(1, S.Basic.Recover(requeue=False))
+    answer = raw.read().method
+    if isinstance(answer, S.Connection.Close):
+        assert (answer.reply_code, answer.class_id, answer.method_id) == (540, 60, 110)
+    else:
+        assert isinstance(answer, S.Basic.RecoverOk)
