@@ -32,6 +32,9 @@ from weft.server import Node
 LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)
 """This machine only: a node that opens itself to a network does so because someone wrote it down."""
 
+GC_THRESHOLD = 10_000
+"""New objects before the collector looks at them: about a hundred connections' worth."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
@@ -81,9 +84,10 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
             for endpoint in listener.endpoints:
                 _say(f"listening on {endpoint} ({'amqps' if listener.tls else 'amqp'})")
         _say(f"data in {configuration.data_dir}")
-        # What start-up made stays for good: the collector need not look at it again.
+        # What start-up made stays for good, and connections come and go without cycles: the collector has little to do.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
         _say(f"ready, pid {os.getpid()}")
         await end.wait()
         _say("draining")

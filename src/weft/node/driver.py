@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic_ns, time_ns
-from typing import Protocol
+from typing import Any, Protocol
 
 from weft._kernel import EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, Engine
 from weft.model.changes import Change, CloseConnection, Quiesce
@@ -85,6 +85,12 @@ class Driver:
         self._lingering: dict[int, float] = {}
         self._reaper: asyncio.TimerHandle | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            HangUp: self._on_hang_up,
+            ReadingResumed: self._on_reading_resumed,
+            MemoryAlarm: self._on_memory_alarm,
+            LinkClosed: self._on_link_closed,
+        }
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)
         self._ticker.rearm()
@@ -137,19 +143,21 @@ class Driver:
             self._ticker.rearm()
 
     def _dispatch(self) -> None:
-        while events := self.engine.poll_events():
+        """Have every waiting event decided on; each batch before the next, which its changes may have caused."""
+        signals = EVENTS
+        while signals & EVENTS:
+            events = self.engine.poll_events()
             now_ns = monotonic_ns()
+            signals = 0
             for controller in self._controllers:
-                self.apply(self._decide(controller, events, now_ns))
+                changes = self._decide(controller, events, now_ns)
+                if changes:
+                    signals = self._apply(changes)
             for event in events:
-                if isinstance(event, HangUp):
-                    self._hang_up(event.conn)
-                elif isinstance(event, ReadingResumed) and event.conn in self.connections:
-                    self.connections[event.conn].transport.resume_reading()
-                elif isinstance(event, MemoryAlarm):
-                    self.local.hold(event.raised)
-                elif isinstance(event, LinkClosed) and event.conn == 0:
-                    self.local.ended(int(event.link))
+                handle = self._handlers.get(type(event))
+                if handle is not None:
+                    handle(event)
+            self.on_signals(signals & ~EVENTS)
 
     def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
         try:
@@ -195,12 +203,12 @@ class Driver:
             connection.transport.abort()
             return 0
         # An idle engine's clock stands still, and the peer's time to open counts from it.
-        self.advance()
+        signals = self.engine.advance(monotonic_ns(), time_ns())
         conn_id = self.engine.open(tls=tls, local=local)
         self.connections[conn_id] = connection
         self._writes[conn_id] = connection.transport.write
         self._on_opened(conn_id, local, tls)
-        self._ticker.rearm()
+        self.on_signals(signals | TIMER)
         return conn_id
 
     def writable(self, connection: Connection, yes: bool) -> None:
@@ -219,15 +227,27 @@ class Driver:
         if self._empty is not None and not self.connections and not self._empty.done():
             self._empty.set_result(None)
 
-    def _hang_up(self, conn_id: int) -> None:
-        connection = self.connections.get(conn_id)
+    def _on_hang_up(self, event: HangUp) -> None:
+        connection = self.connections.get(event.conn)
         if connection is None or connection.transport.is_closing():
             return
         self.flush()
         connection.hang_up()
-        self._lingering[conn_id] = self._loop.time() + LINGER_S
+        self._lingering[event.conn] = self._loop.time() + LINGER_S
         if self._reaper is None:
             self._reaper = self._loop.call_later(LINGER_S, self._reap)
+
+    def _on_reading_resumed(self, event: ReadingResumed) -> None:
+        connection = self.connections.get(event.conn)
+        if connection is not None:
+            connection.transport.resume_reading()
+
+    def _on_memory_alarm(self, event: MemoryAlarm) -> None:
+        self.local.hold(event.raised)
+
+    def _on_link_closed(self, event: LinkClosed) -> None:
+        if event.conn == 0:
+            self.local.ended(int(event.link))
 
     def _reap(self) -> None:
         """Abort who did not close in time. All linger equally long, so the oldest is always the first."""
