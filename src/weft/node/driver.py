@@ -112,19 +112,17 @@ class Driver:
         if self._flushing:
             return  # called back from a write below; the loop there goes on until nothing is left
         self._flushing = self._flush_due = True
-        poll_transmit = self._poll_transmit
-        writes = self._writes
+        poll_transmit, apply, writes = self._poll_transmit, self._apply, self._writes
         try:
             for _ in range(FLUSH_ROUNDS_MAX):
-                batch = poll_transmit(TRANSMIT_BYTES_MAX)
-                if not batch:
-                    break
-                for conn_id, data in batch:
+                for conn_id, data in poll_transmit(TRANSMIT_BYTES_MAX):
                     writes[conn_id](data)
+                # Writing makes room: more may be delivered, and publishers that were held may go on.
+                signals = apply(())
+                if not signals & OUTPUT:
+                    break
         finally:
             self._flushing = self._flush_due = False
-        # Writing made room: publishers may go on, and what one flush may not write waits for the next turn.
-        signals = self._apply(())
         if signals:
             self.on_signals(signals & ~FLUSH)
 
