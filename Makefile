@@ -40,6 +40,7 @@ $(VENV)/.tools: $(VENV)/.python pyproject.toml
 
 $(VENV)/.kernel: $(VENV)/.tools $(KERNEL_SOURCES)
 	@echo "building the kernel"
+	@rm -f src/weft/_kernel*.so # a new file: nodes that run keep theirs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --uv --quiet
 	@touch $@
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -244,3 +246,38 @@ async def test_guest_and_anonymous_can_be_turned_off() -> None:
     async with weft.Node(listen="127.0.0.1:0", configuration=settings) as node:
         with pytest.raises(aio_pika.exceptions.ProbableAuthenticationError):
             await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem")]
+    subprocess.run([*command, "-out", str(folder / "cert.pem")], check=True, capture_output=True)
+    return folder
+
+
+async def test_tls_beside_a_plain_listener(certificate: Path) -> None:
+    listeners = (
+        "[[listen]]\naddress = '127.0.0.1:0'\n"
+        "[[listen]]\naddress = '127.0.0.1:0'\ntls_cert = 'cert.pem'\ntls_key = 'key.pem'\n"
+    )
+    async with weft.Node(configuration=parse(listeners, folder=certificate)) as node:
+        context = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+        url = f"amqps://guest:guest@127.0.0.1:{node.ports[1]}/"
+        async with await aio_pika.connect(url, ssl_context=context) as connection:
+            channel = await connection.channel()
+            await channel.declare_queue("q", durable=True)
+            body = os.urandom(1_000_000)
+            await channel.default_exchange.publish(aio_pika.Message(body), "q")
+        assert (await take(node, "q"))[0].body == body
+
+
+async def test_a_peer_that_says_nothing_is_cut_and_others_are_served() -> None:
+    limits = "[limits]\nunauthenticated_s = 1\n"
+    listener = "[[listen]]\naddress = '127.0.0.1:0'\n"
+    async with weft.Node(configuration=parse(limits + listener)) as node:
+        silent, writer = await asyncio.open_connection("127.0.0.1", node.ports[0])
+        async with await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/"):
+            assert await silent.read() == b""
+        writer.close()
