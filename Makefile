@@ -28,7 +28,8 @@ $(VENV)/.python:
 	@$(call need,cargo,install Rust 1.88 or newer with rustup (https://rustup.rs))
 	@$(call need,cc,install a C compiler (apt-get install gcc libc6-dev))
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing --python "$$(command -v $(PYTHON))" $(VENV); else \
-		$(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet uv; fi
+		$(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet uv || { \
+		echo "weft needs uv, or venv and pip to get it (apt-get install python3-venv)" >&2; exit 1; }; fi
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.python pyproject.toml

@@ -5,7 +5,6 @@ from collections import Counter
 
 import weft
 
-
 JOBS = 40
 
 
