@@ -256,6 +256,7 @@ impl Engine {
             }
             self.broker.bury();
             self.tell_cancelled();
+            self.end_drains();
             self.broker.pump_first = false;
             self.wake_answered();
             self.read_backlog();
@@ -303,6 +304,16 @@ impl Engine {
             let id = ConnId::from_raw(consumer.conn);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.session.cancelled(&mut conn.io, &mut self.broker, &consumer);
+                self.note(id);
+            }
+        }
+    }
+
+    /// Receivers that wanted their credit used up are told when there was nothing more.
+    fn end_drains(&mut self) {
+        for id in std::mem::take(&mut self.broker.draining) {
+            if let Some(conn) = self.conns.get_mut(id) {
+                conn.session.pumped(&mut conn.io, &mut self.broker);
                 self.note(id);
             }
         }

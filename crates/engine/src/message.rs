@@ -79,6 +79,14 @@ impl Body {
         std::iter::once(self.first()).chain(rest)
     }
 
+    /// One piece, by its place in `parts`.
+    pub fn part(&self, index: usize) -> Option<&[u8]> {
+        match index.checked_sub(1) {
+            None => Some(self.first()),
+            Some(index) => self.rest.as_ref()?.get(index).map(|piece| &piece[..]),
+        }
+    }
+
     /// The first piece, which is all of it unless the message came in many frames.
     #[inline]
     pub fn first(&self) -> &[u8] {

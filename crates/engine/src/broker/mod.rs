@@ -12,7 +12,7 @@ mod tables;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::conn::Io;
+use crate::conn::{ConnId, Io};
 use crate::event::{Access, Event, Resource};
 use crate::hash::{Map, Seeded};
 use crate::limits::Limits;
@@ -113,6 +113,8 @@ pub struct Broker {
     pub cancelled: Vec<Consumer>,
     /// Connections (raw ids) of principals whose waiting question was answered.
     pub answered: Vec<u32>,
+    /// Connections of 1.0 with a drain to answer once the queues had their turn.
+    pub draining: Vec<ConnId>,
     /// The node's own account: messages it makes itself.
     pub own_account: Rc<Account>,
     /// Deliveries to direct reply-to consumers, for `delivery.rs`.
@@ -159,6 +161,7 @@ impl Broker {
             dirty: VecDeque::new(),
             cancelled: Vec::new(),
             answered: Vec::new(),
+            draining: Vec::new(),
             replies: VecDeque::new(),
             seed,
             vhost_names: Map::with_hasher(seed),

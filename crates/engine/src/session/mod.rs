@@ -144,6 +144,13 @@ impl Session {
         }
     }
 
+    /// The queues had their turn: drains may be answered.
+    pub fn pumped(&mut self, io: &mut Io, broker: &mut Broker) {
+        if let Self::Amqp10(session) = self {
+            session.pumped(io, broker);
+        }
+    }
+
     /// Time passed: heartbeats go out, silent peers are cut. When to be asked again.
     pub fn tick(&mut self, io: &mut Io, broker: &mut Broker) -> Option<u64> {
         match self {

@@ -1,40 +1,363 @@
-//! AMQP 1.0 (being written).
-use super::{Answer, Described, Readiness};
-use crate::broker::Broker;
+//! AMQP 1.0, the server's side of one connection.
+//!
+//! Owns the connection's state, its sessions (called channels here) and their links. Frames come in whole; performatives go out to the
+//! connection's output; questions go to Python as events and park the connection until they are answered. It must never touch another
+//! connection. Rules: AMQP 1.0 parts 2 to 5, RabbitMQ 4's conventions (docs/reference/amqp-1.0.md).
+
+mod attach;
+mod channel;
+mod flow;
+mod head;
+mod incoming;
+mod link;
+mod opening;
+mod outgoing;
+mod publish;
+mod resume;
+mod settle;
+mod terminus;
+mod transaction;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use weft_wire::amqp10::frame::{self, Frame, FrameKind};
+use weft_wire::amqp10::{Close, DecodeError, Error, Performative, Symbol, condition, encode, transfer};
+
+use super::{Answer, Described, opening_deadline};
+use crate::broker::{Broker, VhostId};
 use crate::conn::Io;
-use crate::queue::QueueId;
-use crate::queue::ready::Entry;
-pub struct Session;
+use attach::Pending;
+use channel::Channel;
+use link::Link;
+use opening::Opening;
+use publish::Arrival;
+use resume::Suspended;
+use transaction::Transactions;
+
+/// A peer silent for this many of our idle time-outs is cut (part 2, section 2.4.5).
+const SILENT_INTERVALS: u64 = 2;
+
+/// Longest text of an error.
+const ERROR_TEXT_BYTES_MAX: usize = 256;
+
+/// A channel and a handle on it: where a link is.
+type Place = (u16, u32);
+/// What names a link on a connection: whether the peer sends, and the name it chose.
+type LinkName = (bool, Rc<str>);
+
+/// What an error ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Connection,
+    Session,
+    Link(u32),
+}
+
+/// A peer's mistake, or a refusal, with the protocol's own condition.
+#[derive(Debug)]
+struct Fault {
+    scope: Scope,
+    condition: Symbol<'static>,
+    text: String,
+}
+
+impl Fault {
+    fn connection(condition: Symbol<'static>, text: impl Into<String>) -> Self {
+        Self { scope: Scope::Connection, condition, text: text.into() }
+    }
+    fn session(condition: Symbol<'static>, text: impl Into<String>) -> Self {
+        Self { scope: Scope::Session, condition, text: text.into() }
+    }
+    fn link(handle: u32, condition: Symbol<'static>, text: impl Into<String>) -> Self {
+        Self { scope: Scope::Link(handle), condition, text: text.into() }
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Self {
+        Self::connection(error.condition(), error.to_string())
+    }
+}
+
+enum State {
+    Opening(Opening),
+    Running,
+    /// We sent close; only the peer's close counts.
+    Closing,
+}
+
+/// One 1.0 connection.
+pub struct Session {
+    state: State,
+    /// Largest frame that we take, and that the peer takes.
+    frame_bytes_max: u32,
+    peer_frame_bytes_max: u32,
+    /// Highest channel number of the connection.
+    channel_max: u16,
+    /// Our idle time-out, and the peer's; 0 for none.
+    idle_s: u16,
+    peer_idle_ms: u32,
+    vhost: VhostId,
+    channels: Vec<Option<Box<Channel>>>,
+    /// Where the attached links are, by name.
+    names: BTreeMap<LinkName, Place>,
+    suspended: BTreeMap<LinkName, Suspended>,
+    /// The attach that Python is asked about.
+    pending: Option<Pending>,
+    /// The message whose address Python is asked about.
+    waiting: Option<Box<Arrival>>,
+    transactions: Transactions,
+    /// Channels with dispositions, credit or windows to tell at the end of the batch.
+    owing: Vec<u16>,
+    /// Links in the middle of a large message.
+    unfinished: VecDeque<Place>,
+    /// Links whose receiver wants its credit used up.
+    draining: Vec<Place>,
+    links_made: u32,
+    tags_made: u32,
+    /// Memory is short: no credit for senders.
+    blocked: bool,
+}
+
 impl Session {
-    pub fn start(_header: &[u8; 8], _io: &mut Io, _broker: &mut Broker) -> Option<Self> {
-        None
+    /// Takes frames until something is missing: bytes, a decision, or budget.
+    pub fn receive(&mut self, io: &mut Io, data: &[u8], broker: &mut Broker) -> usize {
+        let mut at = 0;
+        if let Some(arrival) = self.waiting.take() {
+            let number = arrival.place.0;
+            if let Err(fault) = self.find_way(io, broker, arrival) {
+                self.fail(io, broker, number, fault);
+            }
+        }
+        while io.parked.is_none() && !io.finished && broker.may_read() {
+            let rest = &data[at..];
+            if let State::Opening(Opening::Header) = self.state {
+                match rest.first_chunk() {
+                    Some(header) => self.on_second_header(io, header),
+                    None => break,
+                }
+                at += frame::PROTOCOL_HEADER_BYTES;
+                continue;
+            }
+            let frame = match frame::split(rest, self.frame_bytes_max) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    self.fail(io, broker, 0, Fault::connection(condition::CONNECTION_FRAMING_ERROR, error.to_string()));
+                    break;
+                }
+            };
+            broker.spend(1);
+            at += frame.size;
+            if let Err(fault) = self.on_frame(io, broker, &frame) {
+                self.fail(io, broker, frame.channel, fault);
+            }
+        }
+        self.send_owed(io, broker);
+        at
     }
-    pub fn receive(&mut self, _io: &mut Io, data: &[u8], _broker: &mut Broker) -> usize {
-        data.len()
+
+    #[inline]
+    fn on_frame(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>) -> Result<(), Fault> {
+        if !matches!(self.state, State::Running) {
+            return self.on_other_frame(io, broker, frame);
+        }
+        if frame.kind != FrameKind::Amqp {
+            return Err(Fault::connection(condition::CONNECTION_FRAMING_ERROR, "SASL frame on an open connection"));
+        }
+        if frame.body.is_empty() {
+            return Ok(());
+        }
+        if let Some((transfer, payload)) = transfer::decode_fast(frame.body) {
+            return self.on_transfer(io, broker, frame.channel, &transfer, payload);
+        }
+        let (performative, payload) = Performative::decode(frame.body)?;
+        let number = frame.channel;
+        match performative {
+            Performative::Transfer(transfer) => self.on_transfer(io, broker, number, &transfer, payload),
+            Performative::Disposition(disposition) => self.on_disposition(io, broker, number, &disposition),
+            Performative::Flow(flow) => self.on_flow(io, broker, number, &flow),
+            Performative::Attach(attach) => self.on_attach(io, broker, number, &attach, frame.body),
+            Performative::Detach(detach) => self.on_detach(io, broker, number, &detach),
+            Performative::Begin(begin) => self.on_begin(io, broker, number, &begin),
+            Performative::End(_) => self.on_end(io, broker, number),
+            Performative::Close(close) => {
+                self.on_close(io, broker, &close);
+                Ok(())
+            }
+            Performative::Open(_) => Err(Fault::connection(condition::ILLEGAL_STATE, "second open")),
+        }
     }
-    pub fn answer(&mut self, _io: &mut Io, _broker: &mut Broker, _answer: Answer) {}
-    pub fn readiness(&mut self, _io: &Io, _broker: &Broker, _number: u16, _handle: u32) -> Readiness {
-        Readiness::NoCredit
+
+    /// Frames of the opening, and what still comes after we sent close.
+    fn on_other_frame(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>) -> Result<(), Fault> {
+        if let State::Opening(_) = self.state {
+            return self.on_opening_frame(io, broker, frame);
+        }
+        if let Ok((Performative::Close(_), _)) = Performative::decode(frame.body) {
+            io.finish("closed");
+        }
+        Ok(())
     }
-    pub fn deliver(
-        &mut self,
-        _io: &mut Io,
-        _broker: &mut Broker,
-        _place: (u16, u32),
-        _queue: QueueId,
-        entry: Entry,
-    ) -> Option<Entry> {
-        Some(entry)
+
+    fn on_close(&mut self, io: &mut Io, broker: &mut Broker, close: &Close<'_>) {
+        self.drop_channels(io, broker, false);
+        encode(&mut io.output, 0, &Close::default());
+        io.finish(match &close.error {
+            Some(error) => format!("closed by the peer: {} {}", error.condition, error.description.unwrap_or("")),
+            None => "closed by the peer".to_owned(),
+        });
     }
-    pub fn cancelled(&mut self, _io: &mut Io, _broker: &mut Broker, _number: u16, _handle: u32) {}
-    pub fn flushed(&mut self, _io: &mut Io, _broker: &mut Broker) {}
-    pub fn tick(&mut self, _io: &mut Io, _broker: &mut Broker) -> Option<u64> {
-        None
+
+    /// The channel of this number, if there is a session on it.
+    #[inline]
+    fn channel(&mut self, number: u16) -> Option<&mut Channel> {
+        self.channels.get_mut(usize::from(number))?.as_deref_mut()
     }
-    pub fn blocked(&mut self, _io: &mut Io, _broker: &mut Broker, _blocked: bool) {}
-    pub fn close(&mut self, _io: &mut Io, _broker: &mut Broker, _code: u16, _text: &str) {}
-    pub fn lost(&mut self, _io: &mut Io, _broker: &mut Broker) {}
+
+    /// The channel's session, unless we ended it already and only wait for the peer's end.
+    fn live(&mut self, number: u16) -> Result<Option<&mut Channel>, Fault> {
+        match self.channels.get_mut(usize::from(number)).and_then(Option::as_deref_mut) {
+            Some(channel) if channel.ending => Ok(None),
+            Some(channel) => Ok(Some(channel)),
+            None => Err(no_session(number)),
+        }
+    }
+
+    /// Has to be looked at again at the end of the batch.
+    #[inline]
+    fn owe(&mut self, number: u16) {
+        if let Some(channel) = self.channels.get_mut(usize::from(number)).and_then(Option::as_deref_mut) {
+            if !std::mem::replace(&mut channel.owing, true) {
+                self.owing.push(number);
+            }
+        }
+    }
+
+    /// Answers a fault with the detach, end or close that the specification asks for.
+    fn fail(&mut self, io: &mut Io, broker: &mut Broker, number: u16, fault: Fault) {
+        match fault.scope {
+            Scope::Connection => self.close_connection(io, broker, fault.condition, &fault.text),
+            Scope::Session => self.end_channel(io, broker, number, fault.condition, &fault.text),
+            Scope::Link(handle) => self.detach_link(io, broker, (number, handle), fault.condition, &fault.text),
+        }
+    }
+
+    fn close_connection(&mut self, io: &mut Io, broker: &mut Broker, condition: Symbol<'_>, text: &str) {
+        match &self.state {
+            State::Opening(opening) if !opening.is_open_phase() => return io.finish(text),
+            State::Opening(_) => self.write_open(io, broker),
+            State::Running => {}
+            State::Closing => return io.finish(text),
+        }
+        self.send_owed(io, broker);
+        self.drop_channels(io, broker, false);
+        self.state = State::Closing;
+        io.parked = None;
+        io.cause.get_or_insert_with(|| text.to_owned());
+        encode(&mut io.output, 0, &Close { error: Some(error_of(condition, text)) });
+        // A peer that does not answer is cut by the next tick after this.
+        io.opened_ns = broker.now_ns;
+        broker.schedule_conn(io, broker.now_ns + u64::from(broker.limits.unauthenticated_s) * 1_000_000_000);
+    }
+
+    /// Every consumer leaves, every unsettled delivery goes back, every open transaction is forgotten.
+    fn drop_channels(&mut self, io: &mut Io, broker: &mut Broker, failed: bool) {
+        for number in 0..self.channels.len() {
+            self.drop_channel(io, broker, number as u16, failed);
+        }
+        self.forget_suspended(broker, |_| true);
+        self.roll_back_all(broker, |_| true);
+        (self.pending, self.waiting) = (None, None);
+        self.owing.clear();
+        io.stalled.clear();
+    }
+
+    /// Writes an empty frame when nothing else was sent, cuts a peer that is silent. When to look again.
+    pub fn tick(&mut self, io: &mut Io, broker: &mut Broker) -> Option<u64> {
+        if !matches!(self.state, State::Running) {
+            return opening_deadline(io, broker);
+        }
+        let mut next_ns = None;
+        if self.idle_s > 0 {
+            let silent_ns = SILENT_INTERVALS * u64::from(self.idle_s) * 1_000_000_000;
+            if broker.now_ns >= io.received_ns + silent_ns && !io.paused {
+                self.close_connection(
+                    io,
+                    broker,
+                    condition::RESOURCE_LIMIT_EXCEEDED,
+                    "no frame from the peer for too long",
+                );
+                return None;
+            }
+            next_ns = Some(broker.now_ns.max(io.received_ns + silent_ns));
+        }
+        if self.peer_idle_ms > 0 {
+            let beat_ns = u64::from(self.peer_idle_ms) * 500_000;
+            if broker.now_ns >= io.sent_ns + beat_ns && io.output.is_empty() {
+                frame::heartbeat(&mut io.output);
+            }
+            let due_ns = (io.sent_ns + beat_ns).max(broker.now_ns + beat_ns / 2);
+            next_ns = Some(next_ns.map_or(due_ns, |next_ns| next_ns.min(due_ns)));
+        }
+        next_ns
+    }
+
+    /// Ends the connection with the condition that a 0-9-1 reply code stands for.
+    pub fn close(&mut self, io: &mut Io, broker: &mut Broker, code: u16, text: &str) {
+        match self.state {
+            State::Running => self.close_connection(io, broker, condition_of(code), text),
+            _ => io.finish(text),
+        }
+    }
+
+    pub fn lost(&mut self, io: &mut Io, broker: &mut Broker) {
+        self.drop_channels(io, broker, true);
+    }
+
     pub fn describe(&self) -> Described {
-        Described { protocol: "AMQP 1.0", channels: 0, consumers: Vec::new() }
+        let links = self.channels.iter().flatten().flat_map(|channel| channel.links.iter().flatten());
+        let consumers = links.filter_map(|link| match link {
+            Link::Out(outlet) => outlet.consumer,
+            _ => None,
+        });
+        let channels = self.channels.iter().flatten().count();
+        Described { protocol: "AMQP 1.0", channels, consumers: consumers.collect() }
+    }
+
+    pub fn answer(&mut self, io: &mut Io, broker: &mut Broker, answer: Answer) {
+        io.parked = None;
+        match self.state {
+            State::Opening(_) => self.answer_opening(io, broker, answer),
+            State::Running => self.answer_attach(io, broker, answer),
+            State::Closing => {}
+        }
+    }
+}
+
+fn no_session(number: u16) -> Fault {
+    Fault::connection(condition::NOT_ALLOWED, format!("no session on channel {number}"))
+}
+
+/// An error whose text fits the smallest frame there may be.
+fn error_of<'a>(condition: Symbol<'a>, text: &'a str) -> Error<'a> {
+    let cut = (0..=text.len().min(ERROR_TEXT_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at));
+    Error { condition, description: text.get(..cut.unwrap_or(0)), info: None }
+}
+
+/// The condition that Python's reply code stands for.
+fn condition_of(code: u16) -> Symbol<'static> {
+    match code {
+        320 => condition::CONNECTION_FORCED,
+        403 => condition::UNAUTHORIZED_ACCESS,
+        404 => condition::NOT_FOUND,
+        405 => condition::RESOURCE_LOCKED,
+        406 => condition::PRECONDITION_FAILED,
+        501 => condition::CONNECTION_FRAMING_ERROR,
+        506 => condition::RESOURCE_LIMIT_EXCEEDED,
+        530 => condition::NOT_ALLOWED,
+        540 => condition::NOT_IMPLEMENTED,
+        _ => condition::INTERNAL_ERROR,
     }
 }

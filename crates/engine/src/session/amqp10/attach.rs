@@ -1,0 +1,337 @@
+//! Attaching links: the question to Python, and what its answer makes.
+//!
+//! Owns the way from an attach to a link that works. The peer's attach is kept as it came while Python decides; the answer becomes an
+//! inlet with credit, an outlet that has joined its queue, or a refusal that says why. It must never decide who may do what.
+//! Rules: AMQP 1.0 sections 2.6.3 and 2.6.4: a refused link is attached without its terminus and detached at once, with the error.
+
+use std::rc::Rc;
+
+use weft_wire::amqp10::{
+    Attach, AttachTarget, Coordinator, DistributionMode, MapBuf, Performative, Role, SenderSettleMode, Source, Symbol,
+    Symbols, Target, TerminusExpiryPolicy, condition, encode, outcome_name, txn_capability,
+};
+
+use super::link::{Common, Goal, Inlet, Link, Outlet};
+use super::publish::RouteMemory;
+use super::settle::Decision;
+use super::{Fault, Session, condition_of, terminus};
+use crate::broker::Broker;
+use crate::change::LinkPlan;
+use crate::conn::{Io, Wait};
+use crate::event::Event;
+use crate::filter::Filter;
+use crate::message::Name;
+use crate::queue::QueueId;
+use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
+use crate::session::Answer;
+
+/// The attach that waits for Python.
+pub(super) struct Pending {
+    number: u16,
+    /// The frame's body: the answer repeats much of it.
+    body: Box<[u8]>,
+}
+
+/// Why a link cannot be.
+type Refusal = (Symbol<'static>, String);
+
+const OUTCOMES: [Symbol<'static>; 4] =
+    [outcome_name::ACCEPTED, outcome_name::REJECTED, outcome_name::RELEASED, outcome_name::MODIFIED];
+const TRANSACTIONS: [Symbol<'static>; 3] =
+    [txn_capability::LOCAL_TRANSACTIONS, txn_capability::MULTI_TXNS_PER_SSN, txn_capability::MULTI_SSNS_PER_TXN];
+
+impl Session {
+    pub(super) fn on_attach(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        attach: &Attach<'_>,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        let Some(channel) = self.live(number)? else { return Ok(()) };
+        let handle = attach.handle;
+        if handle > channel.handle_max {
+            let text = format!("handle {handle} is above the negotiated handle-max {}", channel.handle_max);
+            return Err(Fault::connection(condition::CONNECTION_FRAMING_ERROR, text));
+        }
+        if channel.link(handle).is_some() {
+            return Err(Fault::session(condition::SESSION_HANDLE_IN_USE, format!("handle {handle} is in use")));
+        }
+        let peer_sends = attach.role == Role::Sender;
+        if let Some(place) = self.names.get(&(peer_sends, Rc::from(attach.name))).copied() {
+            self.steal_link(io, broker, place);
+        }
+        let terminus = match (peer_sends, &attach.target, &attach.source) {
+            (true, Some(AttachTarget::Coordinator(_)), _) => {
+                self.attach_coordinator(io, broker, number, attach);
+                return Ok(());
+            }
+            (true, Some(AttachTarget::Target(target)), _) => terminus::of_target(target),
+            (false, _, Some(source)) => terminus::of_source(source),
+            (true, None, _) | (false, _, None) => {
+                let refusal = (condition::INVALID_FIELD, "a link needs a terminus at the node".to_owned());
+                self.refuse_link(io, number, attach, &refusal);
+                return Ok(());
+            }
+        };
+        let request = broker.next_request();
+        broker.events.push(Event::AttachRequested {
+            request,
+            conn: io.id.raw(),
+            principal: io.principal,
+            link: attach.name.to_owned(),
+            peer_sends,
+            terminus: Box::new(terminus),
+        });
+        self.pending = Some(Pending { number, body: body.into() });
+        io.parked = Some(Wait::Answer(request));
+        Ok(())
+    }
+
+    pub(super) fn answer_attach(&mut self, io: &mut Io, broker: &mut Broker, answer: Answer) {
+        let Some(Pending { number, body }) = self.pending.take() else { return };
+        let Ok((Performative::Attach(attach), _)) = Performative::decode(&body) else { return };
+        if self.channel(number).is_none_or(|channel| channel.ending) {
+            return;
+        }
+        let made = match answer {
+            Answer::Link(plan) if attach.role == Role::Sender => self.attach_inlet(io, broker, number, &attach, &plan),
+            Answer::Link(plan) => self.attach_outlet(io, broker, number, &attach, &plan),
+            Answer::Refuse { code, text } => Err((condition_of(code), text)),
+            _ => Err((condition::INTERNAL_ERROR, "the node gave an answer that does not fit".to_owned())),
+        };
+        if let Err(refusal) = made {
+            self.refuse_link(io, number, &attach, &refusal);
+        }
+    }
+
+    fn refuse_link(&mut self, io: &mut Io, number: u16, attach: &Attach<'_>, refusal: &Refusal) {
+        let (role, source, target) = match attach.role {
+            Role::Sender => (Role::Receiver, attach.source, None),
+            Role::Receiver => (Role::Sender, None, attach.target),
+        };
+        let initial_delivery_count = (role == Role::Sender).then_some(0);
+        let (name, handle) = (attach.name, attach.handle);
+        let mut answer = Attach { name, handle, role, source, target, initial_delivery_count, ..Attach::default() };
+        if self.write_attach(io, number, &answer).is_err() {
+            (answer.source, answer.target) = (None, None);
+            encode(&mut io.output, number, &answer);
+        }
+        self.write_detach(io, (number, handle), true, refusal.0, &refusal.1);
+    }
+
+    /// Writes the answer to an attach, if the peer can take a frame of that size.
+    fn write_attach(&self, io: &mut Io, number: u16, answer: &Attach<'_>) -> Result<(), Refusal> {
+        let before = io.output.len();
+        encode(&mut io.output, number, answer);
+        if io.output.len() - before <= self.peer_frame_bytes_max as usize {
+            return Ok(());
+        }
+        io.output.truncate(before);
+        Err((
+            condition::FRAME_SIZE_TOO_SMALL,
+            "the answer to this attach is larger than your max-frame-size".to_owned(),
+        ))
+    }
+
+    fn attach_coordinator(&mut self, io: &mut Io, broker: &Broker, number: u16, attach: &Attach<'_>) {
+        let target = AttachTarget::Coordinator(Coordinator { capabilities: Symbols::Slice(&TRANSACTIONS) });
+        let common = Common { name: attach.name.into(), outlives_session: false, watch: None };
+        let answer = Attach { target: Some(target), ..answer_to(attach, broker) };
+        encode(&mut io.output, number, &answer);
+        self.put_inlet(io, broker, number, attach, common, Goal::Coordinator, Vec::new());
+    }
+
+    /// The peer may send: to a queue, an exchange, or wherever each message says.
+    fn attach_inlet(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        attach: &Attach<'_>,
+        plan: &LinkPlan,
+    ) -> Result<(), Refusal> {
+        let goal = self.goal(broker, plan)?;
+        let Some(AttachTarget::Target(asked)) = attach.target else {
+            return Err((condition::INVALID_FIELD, "no target".to_owned()));
+        };
+        let capabilities = terminus::symbols(&plan.capabilities);
+        let address = plan.address.as_deref();
+        let target = Target { address, capabilities: Symbols::Slice(&capabilities), ..asked };
+        let resuming = self.resume_inlet((true, attach.name.into()));
+        let mut unsettled = MapBuf::new();
+        resuming.iter().for_each(|(tag, verdict)| verdict.put_under(&mut unsettled, tag));
+        let answer = Attach {
+            target: Some(AttachTarget::Target(target)),
+            unsettled: (!unsettled.is_empty()).then(|| unsettled.as_map()),
+            ..answer_to(attach, broker)
+        };
+        self.write_attach(io, number, &answer)?;
+        io.publishes = true;
+        let common = self.common(broker, attach, plan, asked.expiry_policy);
+        self.put_inlet(io, broker, number, attach, common, goal, resuming);
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of one link, from two callers
+    fn put_inlet(
+        &mut self,
+        io: &mut Io,
+        broker: &Broker,
+        number: u16,
+        attach: &Attach<'_>,
+        common: Common,
+        goal: Goal,
+        resuming: Vec<(Box<[u8]>, super::settle::Verdict)>,
+    ) {
+        self.names.insert((true, Rc::clone(&common.name)), (number, attach.handle));
+        let inlet = Inlet {
+            common,
+            goal,
+            credit: 0,
+            delivery_count: attach.initial_delivery_count.unwrap_or(0),
+            second: attach.rcv_settle_mode == weft_wire::amqp10::ReceiverSettleMode::Second,
+            posted: 0,
+            partial: None,
+            memory: RouteMemory::default(),
+            resuming,
+        };
+        if let Some(channel) = self.channel(number) {
+            channel.put(attach.handle, Link::In(Box::new(inlet)));
+        }
+        self.grant(io, broker, (number, attach.handle));
+    }
+
+    fn goal(&self, broker: &Broker, plan: &LinkPlan) -> Result<Goal, Refusal> {
+        let not_found = |kind: &str, name: &str| (condition::NOT_FOUND, format!("no {kind} '{name}'"));
+        if plan.anonymous {
+            return Ok(Goal::Anonymous);
+        }
+        if let Some(queue) = &plan.queue {
+            broker.find_queue(self.vhost, queue.as_bytes()).ok_or_else(|| not_found("queue", queue))?;
+            return Ok(Goal::Fixed { exchange: broker.no_name(), routing_key: Name::from(queue.as_bytes()) });
+        }
+        let name = plan.exchange.as_deref().unwrap_or_default();
+        let id = broker.find_exchange(self.vhost, name.as_bytes()).ok_or_else(|| not_found("exchange", name))?;
+        let found = broker.exchanges.get(id).ok_or_else(|| not_found("exchange", name))?;
+        if found.internal {
+            return Err((condition::UNAUTHORIZED_ACCESS, format!("exchange '{name}' is internal")));
+        }
+        let exchange = Rc::clone(&found.name);
+        Ok(match &plan.routing_key {
+            Some(key) => Goal::Fixed { exchange, routing_key: Name::from(key.as_bytes()) },
+            None => Goal::Subject { exchange },
+        })
+    }
+
+    /// The peer receives from a queue.
+    fn attach_outlet(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        attach: &Attach<'_>,
+        plan: &LinkPlan,
+    ) -> Result<(), Refusal> {
+        let Some(asked) = attach.source else { return Err((condition::INVALID_FIELD, "no source".to_owned())) };
+        let queue = self.usable_queue(io, broker, plan.queue.as_deref().unwrap_or_default())?;
+        let consumer = consumer_of(io, queue, number, attach, plan)?;
+        let name: Rc<str> = attach.name.into();
+        let (filter, capabilities) =
+            (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));
+        let outcomes: Vec<Symbol<'_>> =
+            OUTCOMES.into_iter().filter(|outcome| asked.outcomes.contains(*outcome)).collect();
+        let source = Source {
+            address: plan.address.as_deref(),
+            distribution_mode: asked
+                .distribution_mode
+                .map(|_| if plan.browse { DistributionMode::Copy } else { DistributionMode::Move }),
+            filter: (!filter.is_empty()).then(|| filter.as_map()),
+            outcomes: Symbols::Slice(if outcomes.is_empty() { &OUTCOMES } else { &outcomes }),
+            capabilities: Symbols::Slice(&capabilities),
+            ..asked
+        };
+        let resumed = self.resume_outlet(broker, (false, Rc::clone(&name)), attach.unsettled);
+        let answer = Attach {
+            source: Some(source),
+            unsettled: resumed.unsettled(),
+            initial_delivery_count: Some(0),
+            max_message_size: None,
+            ..answer_to(attach, broker)
+        };
+        self.write_attach(io, number, &answer)?;
+        self.links_made = self.links_made.wrapping_add(1);
+        let outlet = Outlet {
+            common: self.common(broker, attach, plan, asked.expiry_policy),
+            number: self.links_made,
+            consumer: broker.join(consumer),
+            credit: 0,
+            delivery_count: 0,
+            drain: false,
+            settled: attach.snd_settle_mode == SenderSettleMode::Settled,
+            message_bytes_max: attach.max_message_size.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX),
+            starved: false,
+            sending: None,
+            default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
+        };
+        self.names.insert((false, name), (number, attach.handle));
+        if let Some(channel) = self.channel(number) {
+            channel.put(attach.handle, Link::Out(Box::new(outlet)));
+        }
+        self.write_resumed(io, (number, attach.handle), &resumed);
+        Ok(())
+    }
+
+    /// The queue, unless it belongs to another connection or to an exclusive consumer.
+    fn usable_queue(&self, io: &Io, broker: &Broker, name: &str) -> Result<QueueId, Refusal> {
+        let found = broker.find_queue(self.vhost, name.as_bytes()).and_then(|id| Some((id, broker.queues.get(id)?)));
+        let Some((id, queue)) = found else { return Err((condition::NOT_FOUND, format!("no queue '{name}'"))) };
+        let exclusive = |member| broker.consumers.get(member).is_some_and(|other| other.exclusive);
+        if queue.settings.owner.is_some_and(|owner| owner != io.id.raw()) || queue.ring.members().any(exclusive) {
+            return Err((condition::RESOURCE_LOCKED, format!("queue '{name}' is in exclusive use")));
+        }
+        Ok(id)
+    }
+
+    fn common(&self, broker: &Broker, attach: &Attach<'_>, plan: &LinkPlan, expiry: TerminusExpiryPolicy) -> Common {
+        let outlives_session = matches!(expiry, TerminusExpiryPolicy::ConnectionClose | TerminusExpiryPolicy::Never);
+        let vhost = broker.vhosts.get(self.vhost).map(|vhost| String::from_utf8_lossy(&vhost.name).into_owned());
+        let watch = plan.watch.then(|| (vhost.unwrap_or_default(), plan.queue.clone().unwrap_or_default()));
+        Common { name: attach.name.into(), outlives_session, watch }
+    }
+}
+
+/// What every answer repeats.
+fn answer_to<'a>(attach: &Attach<'a>, broker: &Broker) -> Attach<'a> {
+    Attach {
+        name: attach.name,
+        handle: attach.handle,
+        role: if attach.role == Role::Sender { Role::Receiver } else { Role::Sender },
+        snd_settle_mode: attach.snd_settle_mode,
+        rcv_settle_mode: attach.rcv_settle_mode,
+        source: attach.source,
+        target: attach.target,
+        max_message_size: Some(broker.limits.message_bytes_max),
+        ..Attach::default()
+    }
+}
+
+/// The consumer behind an outlet.
+fn consumer_of(
+    io: &Io,
+    queue: QueueId,
+    number: u16,
+    attach: &Attach<'_>,
+    plan: &LinkPlan,
+) -> Result<Consumer, Refusal> {
+    let target = ConsumerTarget::Amqp10 { session: number, handle: attach.handle };
+    let mut consumer = Consumer::new(queue, io.id.raw(), target);
+    let not_from = plan.no_local.then(|| io.id.raw());
+    consumer.filter = Filter::compile(plan.selector.as_deref(), plan.subject_filter.as_deref(), not_from)
+        .map_err(|error| (condition::INVALID_FIELD, format!("bad selector: {error}")))?;
+    (consumer.browse, consumer.discards) = (plan.browse, plan.discard);
+    let priority = attach.properties.and_then(|map| map.get("rabbitmq:priority").or_else(|| map.get("x-priority")));
+    consumer.priority = priority.and_then(|value| value.as_i64()).map_or(0, |p| p.clamp(-1 << 30, 1 << 30) as i32);
+    Ok(consumer)
+}

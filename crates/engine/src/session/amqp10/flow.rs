@@ -1,0 +1,241 @@
+//! Credit and windows: who may send how much.
+//!
+//! Owns flow in both directions. The peer's flows wake outlets, ask for drains or for an echo; ours hand out credit to senders and
+//! renew the session's window, at the end of a batch. While memory is short, windows are shut and no credit is given. It must never
+//! let more through than was granted. Rules: AMQP 1.0 sections 2.5.6 and 2.6.7.
+
+use weft_wire::amqp10::{Flow, condition, encode};
+
+use super::channel::Channel;
+use super::link::{Link, unattached};
+use super::{Fault, Place, Session};
+use crate::broker::Broker;
+use crate::conn::Io;
+
+/// The link part of a flow.
+#[derive(Default)]
+struct LinkFlow {
+    handle: u32,
+    delivery_count: u32,
+    credit: u32,
+    available: Option<u32>,
+    drain: bool,
+}
+
+impl Session {
+    pub(super) fn on_flow(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        flow: &Flow<'_>,
+    ) -> Result<(), Fault> {
+        let Some(channel) = self.live(number)? else { return Ok(()) };
+        // What the peer has not seen yet when it wrote this is already on its way.
+        let on_its_way = channel.next_outgoing_id.wrapping_sub(flow.next_incoming_id.unwrap_or(0));
+        let opened = channel.remote_window == 0;
+        channel.remote_window = match on_its_way > i32::MAX as u32 {
+            true => return Err(Fault::session(condition::INVALID_FIELD, "next-incoming-id was never reached")),
+            false => flow.incoming_window.saturating_sub(on_its_way),
+        };
+        let opened = opened && channel.remote_window > 0;
+        let Some(handle) = flow.handle else {
+            if flow.echo {
+                self.write_flow(io, broker, number, None);
+            }
+            self.after_flow(io, broker, number, opened);
+            return Ok(());
+        };
+        let mut drain = false;
+        match channel.link(handle) {
+            Some(Link::Out(outlet)) => {
+                let unseen = outlet.delivery_count.wrapping_sub(flow.delivery_count.unwrap_or(0));
+                let unseen = if unseen > i32::MAX as u32 { 0 } else { unseen };
+                outlet.credit = flow.link_credit.unwrap_or(0).saturating_sub(unseen);
+                outlet.drain = flow.drain;
+                drain = flow.drain;
+                if outlet.credit > 0 && std::mem::take(&mut outlet.starved) {
+                    outlet.consumer.into_iter().for_each(|id| broker.wake(id));
+                }
+            }
+            Some(Link::In(inlet)) => {
+                let skipped = flow.delivery_count.map_or(0, |count| count.wrapping_sub(inlet.delivery_count));
+                if skipped <= inlet.credit {
+                    inlet.credit -= skipped;
+                    inlet.delivery_count = inlet.delivery_count.wrapping_add(skipped);
+                }
+                if inlet.credit <= broker.limits.link_credit / 2 {
+                    channel.thirst(handle);
+                    self.owe(number);
+                }
+            }
+            Some(Link::Closing) => return Ok(()),
+            None => return Err(unattached(handle)),
+        }
+        if drain {
+            self.start_drain(io, broker, (number, handle));
+        } else if flow.echo {
+            self.write_link_flow(io, broker, (number, handle), false);
+        }
+        self.after_flow(io, broker, number, opened);
+        Ok(())
+    }
+
+    /// The window may have opened: links that waited for it go on.
+    fn after_flow(&mut self, io: &mut Io, broker: &mut Broker, number: u16, opened: bool) {
+        if !opened {
+            return;
+        }
+        let Some(channel) = self.channel(number) else { return };
+        for link in channel.links.iter_mut().flatten() {
+            if let Link::Out(outlet) = link {
+                if outlet.credit > 0 && outlet.sending.is_none() && std::mem::take(&mut outlet.starved) {
+                    outlet.consumer.into_iter().for_each(|id| broker.wake(id));
+                }
+            }
+        }
+        self.flushed(io, broker);
+    }
+
+    /// The receiver wants its credit used up: when the queue had its turn, the rest of it is given back.
+    fn start_drain(&mut self, io: &Io, broker: &mut Broker, place: Place) {
+        if !self.draining.contains(&place) {
+            self.draining.push(place);
+        }
+        broker.draining.push(io.id);
+    }
+
+    /// The queues had their turn: drains with nothing left to send are answered.
+    pub fn pumped(&mut self, io: &mut Io, broker: &mut Broker) {
+        for place in std::mem::take(&mut self.draining) {
+            match self.is_drained(io, broker, place) {
+                None => {}
+                Some(false) => self.draining.push(place),
+                Some(true) => {
+                    if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+                        outlet.delivery_count = outlet.delivery_count.wrapping_add(outlet.credit);
+                        outlet.credit = 0;
+                    }
+                    self.write_link_flow(io, broker, place, true);
+                }
+            }
+        }
+        if !self.draining.is_empty() {
+            broker.draining.push(io.id);
+        }
+    }
+
+    /// Is there nothing more to send on a draining link? None if it does not drain any more.
+    fn is_drained(&mut self, io: &Io, broker: &Broker, place: Place) -> Option<bool> {
+        let channel = self.channel(place.0)?;
+        let window = channel.remote_window;
+        let Some(Link::Out(outlet)) = channel.link(place.1) else { return None };
+        if !outlet.drain {
+            return None;
+        }
+        let Some(consumer_id) = outlet.consumer.filter(|_| outlet.credit > 0) else { return Some(true) };
+        if outlet.sending.is_some() || window == 0 || io.stalled.contains(&consumer_id) {
+            return Some(false);
+        }
+        let queue = broker.consumers.get(consumer_id).and_then(|consumer| broker.queues.get(consumer.queue));
+        // A queue that is still on the list had not had its whole turn.
+        Some(queue.is_none_or(|queue| !queue.dirty))
+    }
+
+    /// Hands out credit to a sender.
+    pub(super) fn grant(&mut self, io: &mut Io, broker: &Broker, place: Place) {
+        let (blocked, most) = (self.blocked, broker.limits.link_credit);
+        if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            if !blocked {
+                inlet.credit = most.saturating_sub(inlet.posted);
+            }
+            self.write_link_flow(io, broker, place, false);
+        }
+    }
+
+    /// At the end of a batch: answers, credit and windows, each channel's in as few frames as can be.
+    #[inline]
+    pub(super) fn send_owed(&mut self, io: &mut Io, broker: &Broker) {
+        while let Some(number) = self.owing.pop() {
+            let window_low = broker.limits.session_window / 2;
+            let Some(channel) = self.channel(number) else { continue };
+            channel.owing = false;
+            channel.send_run(number, &mut io.output);
+            if self.blocked {
+                continue;
+            }
+            let Some(channel) = self.channel(number) else { continue };
+            for handle in std::mem::take(&mut channel.thirsty) {
+                self.grant(io, broker, (number, handle));
+            }
+            if self.channel(number).is_some_and(|channel| channel.incoming_window <= window_low) {
+                self.write_flow(io, broker, number, None);
+            }
+        }
+    }
+
+    /// Memory ran short: windows are shut, so that nothing but settlements comes in. Or it is there again.
+    pub fn blocked(&mut self, io: &mut Io, broker: &mut Broker, blocked: bool) {
+        self.blocked = blocked;
+        if !matches!(self.state, super::State::Running) {
+            return;
+        }
+        for number in 0..self.channels.len() as u16 {
+            let is_inlet = |link: &Option<Link>| matches!(link, Some(Link::In(_)));
+            let Some(channel) = self.channel(number).filter(|channel| !channel.ending) else { continue };
+            let inlets = channel.links.iter().enumerate().filter(|(_, link)| is_inlet(link));
+            let inlets: Vec<u32> = inlets.map(|(handle, _)| handle as u32).collect();
+            match blocked {
+                true if !inlets.is_empty() => self.write_flow(io, broker, number, None),
+                true => {}
+                false => inlets.into_iter().for_each(|handle| self.grant(io, broker, (number, handle))),
+            }
+        }
+    }
+
+    fn write_link_flow(&mut self, io: &mut Io, broker: &Broker, place: Place, drain: bool) {
+        let flow = match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            Some(Link::In(inlet)) => {
+                LinkFlow { delivery_count: inlet.delivery_count, credit: inlet.credit, ..LinkFlow::default() }
+            }
+            Some(Link::Out(outlet)) => {
+                let consumer = outlet.consumer.and_then(|id| broker.consumers.get(id));
+                let queue = consumer.and_then(|consumer| broker.queues.get(consumer.queue));
+                let available = queue.map_or(0, |queue| queue.ready.len() as u32);
+                LinkFlow {
+                    delivery_count: outlet.delivery_count,
+                    credit: outlet.credit,
+                    available: Some(available),
+                    ..LinkFlow::default()
+                }
+            }
+            _ => return,
+        };
+        self.write_flow(io, broker, place.0, Some(LinkFlow { handle: place.1, drain, ..flow }));
+    }
+
+    /// Writes a flow; each one renews the window, unless memory is short.
+    fn write_flow(&mut self, io: &mut Io, broker: &Broker, number: u16, link: Option<LinkFlow>) {
+        let (blocked, window) = (self.blocked, broker.limits.session_window);
+        let Some(channel) = self.channel(number) else { return };
+        let flow = Flow {
+            next_incoming_id: Some(channel.next_incoming_id),
+            incoming_window: if blocked { 0 } else { renew(channel, window) },
+            next_outgoing_id: channel.next_outgoing_id,
+            outgoing_window: window,
+            handle: link.as_ref().map(|link| link.handle),
+            delivery_count: link.as_ref().map(|link| link.delivery_count),
+            link_credit: link.as_ref().map(|link| link.credit),
+            available: link.as_ref().and_then(|link| link.available),
+            drain: link.as_ref().is_some_and(|link| link.drain),
+            echo: false,
+            properties: None,
+        };
+        encode(&mut io.output, number, &flow);
+    }
+}
+
+fn renew(channel: &mut Channel, window: u32) -> u32 {
+    channel.incoming_window = window;
+    window
+}

@@ -1,0 +1,139 @@
+//! The sections in front of a message's body, as its next receiver sees them.
+//!
+//! Owns what a node may write anew: the header with what is left of the time to live and the failed deliveries so far, and message
+//! annotations with what the node itself has to say. Everything from the properties on is copied byte for byte; delivery annotations
+//! end with the hop they came for. It must never touch a bare message. Rule: AMQP 1.0 section 3.2.
+
+use weft_wire::amqp10::sections::{self, Head, Span};
+use weft_wire::amqp10::{Composite, Compound, Header, Map, MapBuf, Reader, Value, descriptor};
+
+use crate::broker::Death;
+use crate::convert;
+use crate::message::{Kind, Message};
+use crate::queue::ready::{Entry, NEVER};
+
+/// Annotations that only the node writes.
+const OWN: [&str; 3] = ["x-exchange", "x-routing-key", "x-opt-deaths"];
+
+/// Does the node add annotations to this message?
+#[inline]
+pub(super) fn is_marked(message: &Message) -> bool {
+    !message.exchange.is_empty() || message.deaths.is_some()
+}
+
+/// Appends everything that comes before the bytes of the body as they are kept.
+pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
+    let message = &*entry.message;
+    match &message.kind {
+        Kind::Amqp10(head) => {
+            write_header(out, entry, head, now_ns);
+            match head.message_annotations {
+                span if is_marked(message) => {
+                    let own = span.and_then(|span| sections::decode_map(span.of(message.head())).ok());
+                    let mut map = MapBuf::new();
+                    copy_others(&mut map, own.unwrap_or_default(), |key| OWN.contains(&key));
+                    mark(&mut map, message);
+                    sections::put_map(out, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
+                }
+                Some(span) => out.extend_from_slice(span.of(message.head())),
+                None => {}
+            }
+            out.extend_from_slice(message.head().get(head.bare_start as usize..).unwrap_or_default());
+        }
+        Kind::Amqp091 => {
+            let mut map = MapBuf::new();
+            mark(&mut map, message);
+            let header = Header {
+                ttl: left_ms(entry, now_ns),
+                first_acquirer: !entry.redelivered,
+                delivery_count: entry.failures,
+                ..Header::default()
+            };
+            convert::head_to_amqp10(out, message, header, map);
+        }
+    }
+}
+
+/// Appends the header section of a 1.0 message, with what changed since it came.
+#[inline]
+pub(super) fn write_header(out: &mut Vec<u8>, entry: &Entry, head: &Head, now_ns: u64) {
+    let span = |span: Span| Header::decode(span.of(entry.message.head())).ok();
+    let came = head.header.and_then(span).unwrap_or_default();
+    let header = Header {
+        ttl: came.ttl.and_then(|_| left_ms(entry, now_ns)),
+        first_acquirer: !entry.redelivered,
+        delivery_count: entry.failures,
+        ..came
+    };
+    header.encode(out);
+}
+
+/// What is left of a message's own time to live.
+fn left_ms(entry: &Entry, now_ns: u64) -> Option<u32> {
+    let expires_ns = Some(entry.expires_ns).filter(|at_ns| *at_ns != NEVER && entry.message.traits.ttl_ms.is_some())?;
+    Some(u32::try_from(expires_ns.saturating_sub(now_ns) / 1_000_000).unwrap_or(u32::MAX))
+}
+
+/// What the node says of a message: the exchange it came by, and where it died.
+fn mark(map: &mut MapBuf, message: &Message) {
+    if !message.exchange.is_empty() {
+        map.put(Value::Symbol(OWN[0]), Value::String(&String::from_utf8_lossy(&message.exchange)));
+        map.put(Value::Symbol(OWN[1]), Value::String(&String::from_utf8_lossy(&message.routing_key)));
+    }
+    if let Some(deaths) = &message.deaths {
+        map.put_with(Value::Symbol(OWN[2]), |out| write_deaths(out, deaths));
+    }
+}
+
+/// The death record: a list of maps, newest first.
+fn write_deaths(out: &mut Vec<u8>, deaths: &[Death]) {
+    let mut list = Compound::list(out);
+    for death in deaths {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut row = MapBuf::new();
+        row.put(Value::Symbol("queue"), Value::String(&text(&death.queue)));
+        row.put(Value::Symbol("reason"), Value::Symbol(death.reason.word()));
+        row.put(Value::Symbol("count"), Value::Ulong(death.count));
+        row.put(Value::Symbol("last-time"), Value::Timestamp(death.time_s as i64 * 1_000));
+        row.put(Value::Symbol("exchange"), Value::String(&text(&death.exchange)));
+        row.put_with(Value::Symbol("routing-keys"), |out| {
+            let mut keys = Compound::list(out);
+            death.routing_keys.iter().for_each(|key| keys.value(&Value::String(&text(key))));
+            keys.finish();
+        });
+        if let Some(ttl_ms) = death.expiration_ms {
+            row.put(Value::Symbol("ttl"), Value::Uint(u32::try_from(ttl_ms).unwrap_or(u32::MAX)));
+        }
+        list.value(&Value::Map(row.as_map()));
+    }
+    list.finish();
+}
+
+/// The same letter with more annotations (an encoded map), which win over those of the same name.
+pub(super) fn annotated(message: &Message, annotations: &[u8]) -> Option<Message> {
+    let Ok(Value::Map(added)) = Reader::new(annotations).read() else { return None };
+    let Kind::Amqp10(head) = &message.kind else { return Some(convert::add_headers(message, added)) };
+    let own = head.message_annotations.and_then(|span| sections::decode_map(span.of(message.head())).ok());
+    let mut map = MapBuf::new();
+    copy_others(&mut map, own.unwrap_or_default(), |key| added.get(key).is_some());
+    for (key, value) in added.iter() {
+        map.put(key, value);
+    }
+    let mut bytes = Vec::new();
+    if let Some(span) = head.header {
+        bytes.extend_from_slice(span.of(message.head()));
+    }
+    sections::put_map(&mut bytes, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
+    bytes.extend_from_slice(message.head().get(head.bare_start as usize..).unwrap_or_default());
+    let head = sections::scan(&bytes).ok()?.head;
+    Some(message.with_head(Kind::Amqp10(Box::new(head)), bytes.into_boxed_slice()))
+}
+
+/// Copies the pairs of a map whose keys are not `replaced`.
+fn copy_others(map: &mut MapBuf, from: Map<'_>, replaced: impl Fn(&str) -> bool) {
+    for (key, value) in from.iter() {
+        if !key.as_str().is_some_and(&replaced) {
+            map.put(key, value);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Transfers from the peer become messages.
+//!
+//! Owns the gathering of a delivery's frames: windows and credit are counted, tags and ids checked, pieces kept until the last one is
+//! there. A message in one frame is copied once; a larger one stays in the pieces it came in. It must never read further than the
+//! head. Rules: AMQP 1.0 sections 2.6.14 and 2.7.5; an aborted delivery is forgotten, one larger than allowed detaches its link.
+
+use std::rc::Rc;
+
+use weft_wire::amqp10::sections::{self, Head, SectionError};
+use weft_wire::amqp10::{DecodeError, DeliveryState, ReceiverSettleMode, Role, Transfer, condition, transfer};
+
+use super::channel::Channel;
+use super::link::{Goal, Inlet, Link, unattached};
+use super::settle::Posted;
+use super::{Fault, Place, Session, no_session};
+use crate::broker::Broker;
+use crate::conn::Io;
+use crate::memory::Charge;
+use crate::message::{Body, Gatherer};
+
+/// How much of a gathered message is looked at first to find its head; doubled until it is there.
+const HEAD_BYTES_GUESS: usize = 4 << 10;
+
+/// What is known of a delivery besides its message.
+pub(super) struct Delivery {
+    pub id: u32,
+    /// Kept only where the peer settles last.
+    pub tag: Box<[u8]>,
+    pub settled: bool,
+    pub second: bool,
+    pub transaction: Option<u64>,
+}
+
+/// A delivery whose last frame has not come yet.
+pub(super) struct Partial {
+    delivery: Delivery,
+    bytes: Gatherer,
+    charge: Charge,
+}
+
+impl Session {
+    #[inline]
+    pub(super) fn on_transfer(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        transfer: &Transfer<'_>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let handle = transfer.handle;
+        let Some(Some(channel)) = self.channels.get_mut(usize::from(number)) else { return Err(no_session(number)) };
+        if channel.ending {
+            return Ok(());
+        }
+        let Some(window) = channel.incoming_window.checked_sub(1) else {
+            return Err(Fault::session(condition::SESSION_WINDOW_VIOLATION, "more transfers than the window allows"));
+        };
+        channel.incoming_window = window;
+        channel.next_incoming_id = channel.next_incoming_id.wrapping_add(1);
+        let Some(Link::In(inlet)) = channel.link(handle) else { return no_inlet(channel, handle) };
+        let is_first = inlet.partial.is_none();
+        if is_first {
+            let Some(credit) = inlet.credit.checked_sub(1) else {
+                let text = "more messages than the credit allows";
+                return Err(Fault::link(handle, condition::LINK_TRANSFER_LIMIT_EXCEEDED, text));
+            };
+            inlet.credit = credit;
+            inlet.delivery_count = inlet.delivery_count.wrapping_add(1);
+        }
+        let is_thirsty = inlet.credit <= broker.limits.link_credit / 2;
+        let delivery = if is_first { Some(delivery_of(inlet, transfer)?) } else { None };
+        if is_thirsty {
+            channel.thirst(handle);
+        }
+        if is_thirsty || window <= broker.limits.session_window / 2 {
+            self.owe(number);
+        }
+        let transaction = self.transaction_of(handle, transfer)?;
+        match delivery {
+            Some(delivery) if !(transfer.more || transfer.aborted || transfer.resume) => {
+                self.take_whole(io, broker, (number, handle), Delivery { transaction, ..delivery }, payload)
+            }
+            delivery => {
+                let delivery = delivery.map(|delivery| Delivery { transaction, ..delivery });
+                self.gather(io, broker, (number, handle), delivery, transfer, payload)
+            }
+        }
+    }
+
+    /// The whole message lies in one frame.
+    #[inline]
+    fn take_whole(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        if payload.len() as u64 > broker.limits.message_bytes_max {
+            return Err(too_large(place.1, broker));
+        }
+        let head = head_of(payload).map_err(|error| undecodable(place.1, error))?;
+        let body_start = head.body_start as usize;
+        let body = Body::new(Rc::from(payload), body_start..payload.len());
+        let charge = io.account.charge(payload.len() as u64);
+        self.take_message(io, broker, place, delivery, &payload[..body_start], head, body, charge)
+    }
+
+    /// One frame of several, or one with something special to it.
+    fn gather(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Option<Delivery>,
+        transfer: &Transfer<'_>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let bytes_max = broker.limits.message_bytes_max;
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+            return Ok(());
+        };
+        if transfer.aborted {
+            inlet.partial = None;
+            return Ok(());
+        }
+        if let (true, Some(delivery)) = (transfer.resume, &delivery) {
+            return self.resume_delivery(io, place, delivery, transfer);
+        }
+        let mut partial = match (inlet.partial.take(), delivery) {
+            (Some(partial), _) => partial,
+            (None, Some(delivery)) => {
+                Box::new(Partial { delivery, bytes: Gatherer::default(), charge: io.account.charge(0) })
+            }
+            (None, None) => return Ok(()),
+        };
+        if transfer.delivery_id.is_some_and(|id| id != partial.delivery.id) {
+            let text = format!(
+                "delivery {} begins before {} has ended",
+                transfer.delivery_id.unwrap_or(0),
+                partial.delivery.id
+            );
+            return Err(Fault::link(place.1, condition::ILLEGAL_STATE, text));
+        }
+        let len = partial.bytes.len() as u64 + payload.len() as u64;
+        if len > bytes_max {
+            return Err(too_large(place.1, broker));
+        }
+        partial.delivery.settled |= transfer.settled.unwrap_or(false);
+        partial.bytes.push(payload, 0);
+        partial.charge = io.account.charge(len);
+        if transfer.more {
+            inlet.partial = Some(partial);
+            return Ok(());
+        }
+        let Partial { delivery, bytes, charge } = *partial;
+        let (prefix, head) = gathered_head(&bytes).map_err(|error| undecodable(place.1, error))?;
+        let head_bytes = &prefix[..head.body_start as usize];
+        let (_, body) = bytes.finish(head_bytes, head_bytes.len());
+        self.take_message(io, broker, place, delivery, head_bytes, head, body, charge)
+    }
+
+    /// The peer takes up a delivery from before the link was suspended: it gets the answer it did not settle.
+    fn resume_delivery(
+        &mut self,
+        io: &mut Io,
+        place: Place,
+        delivery: &Delivery,
+        transfer: &Transfer<'_>,
+    ) -> Result<(), Fault> {
+        let Some(channel) = self.channel(place.0) else { return Ok(()) };
+        let Some(Link::In(inlet)) = channel.link(place.1) else { return Ok(()) };
+        let tag = transfer.delivery_tag.unwrap_or_default();
+        let Some(at) = inlet.resuming.iter().position(|(known, _)| **known == *tag) else {
+            return Err(Fault::link(place.1, condition::ILLEGAL_STATE, "no delivery with this tag can be resumed"));
+        };
+        let (tag, verdict) = inlet.resuming.swap_remove(at);
+        if !delivery.settled {
+            inlet.posted += 1;
+            channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict.clone()), false);
+            channel.posted.insert(delivery.id, Posted { handle: place.1, tag, verdict });
+            self.owe(place.0);
+        }
+        Ok(())
+    }
+
+    /// The transaction that a transfer belongs to.
+    #[inline]
+    fn transaction_of(&self, handle: u32, transfer: &Transfer<'_>) -> Result<Option<u64>, Fault> {
+        let Some(DeliveryState::Transactional(state)) = transfer.state else { return Ok(None) };
+        match self.transactions.find(state.txn_id) {
+            Some(id) => Ok(Some(id)),
+            None => Err(Fault::link(handle, condition::TRANSACTION_UNKNOWN_ID, "no such transaction")),
+        }
+    }
+}
+
+/// Checks what the first transfer of a delivery must say.
+#[inline]
+fn delivery_of(inlet: &Inlet, transfer: &Transfer<'_>) -> Result<Delivery, Fault> {
+    let invalid = |text: &str| Fault::link(transfer.handle, condition::INVALID_FIELD, text);
+    let (Some(id), Some(tag)) = (transfer.delivery_id, transfer.delivery_tag) else {
+        return Err(invalid("the first transfer of a delivery needs its id and tag"));
+    };
+    if tag.len() > transfer::DELIVERY_TAG_BYTES_MAX {
+        return Err(invalid("the delivery tag is longer than 32 bytes"));
+    }
+    // The low byte is a version; the rest names a format, and 0 is the one defined by AMQP.
+    if transfer.message_format.unwrap_or(0) >> 8 != 0 {
+        return Err(Fault::link(transfer.handle, condition::NOT_IMPLEMENTED, "unknown message format"));
+    }
+    let settled = transfer.settled.unwrap_or(false);
+    if settled && matches!(inlet.goal, Goal::Coordinator) {
+        return Err(Fault::link(
+            transfer.handle,
+            condition::NOT_ALLOWED,
+            "a request to the coordinator was sent settled",
+        ));
+    }
+    let second = inlet.second && transfer.rcv_settle_mode != Some(ReceiverSettleMode::First) && !settled;
+    let tag = if second { tag.into() } else { Box::default() };
+    Ok(Delivery { id, tag, settled, second, transaction: None })
+}
+
+fn no_inlet(channel: &mut Channel, handle: u32) -> Result<(), Fault> {
+    match channel.link(handle) {
+        Some(Link::Closing) => Ok(()),
+        Some(_) => Err(Fault::link(handle, condition::NOT_ALLOWED, "a transfer on a link that only receives")),
+        None => Err(unattached(handle)),
+    }
+}
+
+fn too_large(handle: u32, broker: &Broker) -> Fault {
+    let text = format!("the message is larger than {} bytes", broker.limits.message_bytes_max);
+    Fault::link(handle, condition::LINK_MESSAGE_SIZE_EXCEEDED, text)
+}
+
+fn undecodable(handle: u32, error: DecodeError) -> Fault {
+    Fault::link(handle, error.condition(), error.to_string())
+}
+
+/// Finds the head of a whole message, which may have no body at all.
+#[inline]
+fn head_of(message: &[u8]) -> Result<Head, DecodeError> {
+    match sections::scan_head(message) {
+        Ok(head) => Ok(head),
+        Err(SectionError::Malformed(error)) => Err(error),
+        Err(SectionError::Incomplete) => match sections::scan(message) {
+            Ok(sections) => Ok(sections.head),
+            Err(SectionError::Malformed(error)) => Err(error),
+            Err(SectionError::Incomplete) => Err(DecodeError::Truncated),
+        },
+    }
+}
+
+/// Finds the head of a message that came in many frames, without putting the rest of it together.
+fn gathered_head(bytes: &Gatherer) -> Result<(Vec<u8>, Head), DecodeError> {
+    let mut guess = HEAD_BYTES_GUESS;
+    loop {
+        let prefix = bytes.prefix(guess);
+        if prefix.len() == bytes.len() {
+            let head = head_of(&prefix)?;
+            return Ok((prefix, head));
+        }
+        match sections::scan_head(&prefix) {
+            Ok(head) => return Ok((prefix, head)),
+            Err(SectionError::Malformed(error)) => return Err(error),
+            Err(SectionError::Incomplete) => guess *= 2,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Links: where the messages of a session come from and go to.
+//!
+//! Owns the state of both kinds of link, inlets (the peer sends) and outlets (the peer receives), and how they go: detached, closed,
+//! stolen or cancelled. A link that goes gives back what it held, or leaves it behind to be resumed. It must never move a message.
+//! Rules: AMQP 1.0 section 2.6; a link is named by its name and direction, within one connection.
+
+use std::rc::Rc;
+
+use weft_wire::amqp10::{Detach, Symbol, condition, encode};
+
+use super::incoming::Partial;
+use super::outgoing::Sending;
+use super::publish::RouteMemory;
+use super::settle::{Decision, Verdict};
+use super::{Fault, Place, Session, error_of};
+use crate::broker::{Broker, Outcome};
+use crate::conn::Io;
+use crate::event::Event;
+use crate::message::Name;
+use crate::queue::consumers::ConsumerId;
+
+/// One place in a session's table of links.
+pub(super) enum Link {
+    /// The peer sends.
+    In(Box<Inlet>),
+    /// The peer receives.
+    Out(Box<Outlet>),
+    /// We detached it: only the peer's detach counts.
+    Closing,
+}
+
+/// What both kinds have.
+pub(super) struct Common {
+    pub name: Rc<str>,
+    /// What is left behind by a detach without close lives on when its session ends.
+    pub outlives_session: bool,
+    /// Virtual host and queue to report when the link goes.
+    pub watch: Option<(String, String)>,
+}
+
+/// A link on which the peer sends.
+pub(super) struct Inlet {
+    pub common: Common,
+    pub goal: Goal,
+    /// Messages that the peer may still send.
+    pub credit: u32,
+    pub delivery_count: u32,
+    /// We settle only after the peer has (receiver settle mode second).
+    pub second: bool,
+    /// Deliveries that we answered and the peer has not settled.
+    pub posted: u32,
+    pub partial: Option<Box<Partial>>,
+    pub memory: RouteMemory,
+    /// Answers from before a suspension, by delivery tag.
+    pub resuming: Vec<(Box<[u8]>, Verdict)>,
+}
+
+/// Where the messages of an inlet go.
+pub(super) enum Goal {
+    Fixed {
+        exchange: Name,
+        routing_key: Name,
+    },
+    /// The subject of each message is its routing key.
+    Subject {
+        exchange: Name,
+    },
+    /// Each message names its address in `to`.
+    Anonymous,
+    /// The transaction coordinator.
+    Coordinator,
+}
+
+/// A link on which the peer receives.
+pub(super) struct Outlet {
+    pub common: Common,
+    /// Tells this link from another that had its handle before.
+    pub number: u32,
+    pub consumer: Option<ConsumerId>,
+    pub credit: u32,
+    pub delivery_count: u32,
+    pub drain: bool,
+    /// Deliveries are sent settled.
+    pub settled: bool,
+    /// Largest message that the peer takes.
+    pub message_bytes_max: u64,
+    /// Sleeps because it has no credit or window, or is in the middle of a message.
+    pub starved: bool,
+    /// The message that is being sent.
+    pub sending: Option<Box<Sending>>,
+    /// What a settlement without a state means.
+    pub default_outcome: Decision,
+}
+
+impl Link {
+    fn common(&self) -> Option<(&Common, bool)> {
+        match self {
+            Self::In(inlet) => Some((&inlet.common, true)),
+            Self::Out(outlet) => Some((&outlet.common, false)),
+            Self::Closing => None,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn on_detach(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        number: u16,
+        detach: &Detach<'_>,
+    ) -> Result<(), Fault> {
+        let Some(channel) = self.live(number)? else { return Ok(()) };
+        let handle = detach.handle;
+        match channel.link(handle) {
+            Some(Link::Closing) => channel.links[handle as usize] = None,
+            Some(_) => {
+                self.send_owed(io, broker);
+                match detach.closed {
+                    true => self.drop_link(io, broker, (number, handle), false, true),
+                    false => self.suspend_link(io, broker, (number, handle)),
+                }
+                if let Some(channel) = self.channel(number) {
+                    channel.links[handle as usize] = None;
+                }
+                encode(&mut io.output, number, &Detach { handle, closed: detach.closed, error: None });
+            }
+            None => return Err(unattached(handle)),
+        }
+        Ok(())
+    }
+
+    /// Detaches a link because of a fault or a decision; it waits for the peer's detach.
+    pub(super) fn detach_link(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        condition: Symbol<'_>,
+        text: &str,
+    ) {
+        self.send_owed(io, broker);
+        self.drop_link(io, broker, place, false, true);
+        self.write_detach(io, place, true, condition, text);
+    }
+
+    pub(super) fn write_detach(&mut self, io: &mut Io, place: Place, closed: bool, condition: Symbol<'_>, text: &str) {
+        if let Some(channel) = self.channel(place.0) {
+            channel.put(place.1, Link::Closing);
+            let error = Some(error_of(condition, text));
+            encode(&mut io.output, place.0, &Detach { handle: place.1, closed, error });
+        }
+    }
+
+    /// Another attach has the same name: the link goes there, and what it held with it.
+    pub(super) fn steal_link(&mut self, io: &mut Io, broker: &mut Broker, place: Place) {
+        self.send_owed(io, broker);
+        self.suspend_link(io, broker, place);
+        self.write_detach(io, place, false, condition::LINK_STOLEN, "attached again under the same name");
+    }
+
+    /// A link goes for good: its consumer leaves, what it held goes back to its place.
+    pub(super) fn drop_link(&mut self, io: &mut Io, broker: &mut Broker, place: Place, failed: bool, closed: bool) {
+        let Some(link) = self.take_link(io, broker, place, closed) else { return };
+        let Some(channel) = self.channel(place.0) else { return };
+        match link {
+            Link::Out(outlet) => {
+                for (_, held) in channel.unsettled.take_link(outlet.number) {
+                    broker.settle(held.queue, held.entry, Outcome::Returned { failed });
+                }
+            }
+            Link::In(inlet) => {
+                channel.posted.retain(|_, posted| posted.handle != place.1);
+                if let Goal::Coordinator = inlet.goal {
+                    self.roll_back_all(broker, |transaction| transaction.control == place);
+                }
+            }
+            Link::Closing => {}
+        }
+    }
+
+    /// Takes a link out of its place, its queue and the table of names, and reports that it went.
+    pub(super) fn take_link(&mut self, io: &Io, broker: &mut Broker, place: Place, closed: bool) -> Option<Link> {
+        let link = self.channel(place.0)?.links.get_mut(place.1 as usize)?.take()?;
+        if let Some((common, peer_sends)) = link.common() {
+            self.names.remove(&(peer_sends, Rc::clone(&common.name)));
+            if let Some((vhost, queue)) = common.watch.clone() {
+                let (conn, link) = (io.id.raw(), common.name.to_string());
+                broker.events.push(Event::LinkClosed { conn, vhost, queue, link, closed });
+            }
+        }
+        if let Link::Out(outlet) = &link {
+            outlet.consumer.and_then(|id| broker.leave(id));
+        }
+        Some(link)
+    }
+
+    /// The queue of a consumer was deleted; the consumer has left the broker's tables already.
+    pub fn cancelled(&mut self, io: &mut Io, broker: &mut Broker, number: u16, handle: u32) {
+        if let Some(Link::Out(_)) = self.channel(number).and_then(|channel| channel.link(handle)) {
+            self.detach_link(io, broker, (number, handle), condition::RESOURCE_DELETED, "the queue was deleted");
+        }
+    }
+}
+
+pub(super) fn unattached(handle: u32) -> Fault {
+    Fault::session(condition::SESSION_UNATTACHED_HANDLE, format!("handle {handle} is not attached"))
+}

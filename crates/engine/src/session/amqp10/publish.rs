@@ -1,0 +1,407 @@
+//! From a message to its queues: what the head says, where the link leads, what the sender is told.
+//!
+//! Owns the facts a node reads from a message's head and the memory of where a link's messages went last. Messages come in from
+//! `incoming.rs`; they go to the broker, into a transaction, or wait for Python to say where an address leads. It must never route by
+//! itself. Rules: AMQP 1.0 section 3.2; RabbitMQ's outcomes for publishers and its x-cc annotation; the anonymous terminus extension.
+
+use std::rc::Rc;
+
+use weft_wire::amqp10::sections::{self, Head};
+use weft_wire::amqp10::{Composite, DecodeError, Header, Properties, Reader, Role, Value, condition};
+
+use super::incoming::Delivery;
+use super::link::{Goal, Inlet, Link};
+use super::settle::{Posted, Verdict};
+use super::{Fault, Place, Session, condition_of};
+use crate::broker::{Broker, Published, Route, VhostId};
+use crate::conn::{Io, Wait};
+use crate::event::Event;
+use crate::memory::Charge;
+use crate::message::{Body, Kind, Message, Name, Traits};
+use crate::queue::QueueId;
+use crate::routing::ExchangeId;
+
+/// Longest delay of a message: 2^32 - 1 ms, 49 days.
+const DELAY_MS_MAX: u64 = u32::MAX as u64;
+/// Addresses of direct reply-to consumers begin so; no queue stands behind them.
+const REPLY_PREFIX: &[u8] = b"amq.rabbitmq.reply-to.";
+
+/// Where the last message of a link went: most links lead to one place.
+#[derive(Default)]
+pub(super) struct RouteMemory {
+    generation: u64,
+    /// The subject or address that it was found by; empty for links to one place.
+    key: Box<[u8]>,
+    exchange: Option<ExchangeId>,
+    names: Option<(Name, Name)>,
+    /// The queues, where they depend on nothing but exchange and key.
+    targets: Option<Rc<[QueueId]>>,
+    delayed: bool,
+}
+
+/// A message with everything known that routing needs.
+pub(super) struct Finished {
+    pub message: Rc<Message>,
+    pub exchange: ExchangeId,
+    targets: Option<Rc<[QueueId]>>,
+    more_keys: Vec<Box<[u8]>>,
+    delay_ms: u64,
+}
+
+/// A message on its way to its exchange.
+pub(super) struct Arrival {
+    pub place: Place,
+    delivery: Delivery,
+    message: Message,
+    /// What its way is found by: the subject, or the address in `to`.
+    subject: Box<[u8]>,
+    to: Option<Box<[u8]>>,
+    extras: Extras,
+}
+
+/// What a message's annotations ask of the node.
+#[derive(Default)]
+struct Extras {
+    /// Routing keys of the x-cc annotation.
+    more_keys: Vec<Box<[u8]>>,
+    /// x-opt-delivery-time or x-opt-delivery-delay.
+    delay_ms: u64,
+    /// x-delay, which only delayed exchanges obey.
+    exchange_delay_ms: u64,
+}
+
+/// Where a message goes.
+enum Way {
+    Known,
+    /// Nobody has been asked yet about this address.
+    Unknown,
+    Nowhere(Verdict),
+}
+
+impl Session {
+    /// A whole message: its head is read, its way found.
+    #[allow(clippy::too_many_arguments)] // the hot path: a struct would be built and taken apart for every message
+    #[inline]
+    pub(super) fn take_message(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        head_bytes: &[u8],
+        head: Head,
+        body: Body,
+        charge: Charge,
+    ) -> Result<(), Fault> {
+        let undecodable = |error: DecodeError| Fault::link(place.1, error.condition(), error.to_string());
+        let Some(Link::In(inlet)) =
+            self.channels.get_mut(usize::from(place.0)).and_then(|channel| channel.as_mut()?.link(place.1))
+        else {
+            return Ok(());
+        };
+        if let Goal::Coordinator = inlet.goal {
+            let body = body.gather();
+            return self.on_control(io, broker, place, &delivery, &body);
+        }
+        let properties = head.properties.map(|span| Properties::decode(span.of(head_bytes))).transpose();
+        let properties = properties.map_err(undecodable)?.unwrap_or_default();
+        let traits = traits_of(io, broker, head_bytes, &head, &properties).map_err(undecodable)?;
+        if let Some(user) = properties.user_id {
+            check_user(io, broker, place.1, user)?;
+        }
+        let extras = match head.message_annotations {
+            Some(span) => extras_of(span.of(head_bytes), broker.wall_ns).map_err(undecodable)?,
+            None => Extras::default(),
+        };
+        let subject = properties.subject.unwrap_or_default().as_bytes();
+        let to = properties.to.map(str::as_bytes);
+        let head_range = 0..head.body_start as usize;
+        let way = inlet.way(broker, self.vhost, io.principal, subject, to);
+        let names = match (&way, &inlet.memory.names) {
+            (Way::Known, Some(names)) => names.clone(),
+            _ => (broker.no_name(), broker.no_name()),
+        };
+        let message = Message::new(Kind::Amqp10(Box::new(head)), names, traits, head_range, body, charge);
+        match way {
+            Way::Known => {
+                let finished = inlet.finish(message, extras);
+                self.hand_on(io, broker, place, delivery, finished);
+            }
+            Way::Nowhere(verdict) => self.answer_delivery(io, place, delivery, verdict),
+            Way::Unknown => {
+                let (subject, to) = (subject.into(), to.map(Box::from));
+                let arrival = Arrival { place, delivery, message, subject, to, extras };
+                self.ask_address(io, broker, Box::new(arrival));
+            }
+        }
+        Ok(())
+    }
+
+    /// Python is asked where an address leads; nothing is read until it has said so.
+    fn ask_address(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) {
+        let request = broker.next_request();
+        let (conn, principal) = (io.id.raw(), io.principal);
+        let address = String::from_utf8_lossy(arrival.to.as_deref().unwrap_or_default()).into_owned();
+        broker.events.push(Event::AddressRequested { request, conn, principal, address });
+        io.parked = Some(Wait::Grant(principal));
+        self.waiting = Some(arrival);
+    }
+
+    /// A message that waited for its address tries again.
+    pub(super) fn find_way(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) -> Result<(), Fault> {
+        let (vhost, place) = (self.vhost, arrival.place);
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+            return Ok(());
+        };
+        match inlet.way(broker, vhost, io.principal, &arrival.subject, arrival.to.as_deref()) {
+            Way::Known => {
+                let Arrival { delivery, mut message, extras, .. } = *arrival;
+                if let Some(names) = &inlet.memory.names {
+                    (message.exchange, message.routing_key) = names.clone();
+                }
+                let finished = inlet.finish(message, extras);
+                self.hand_on(io, broker, place, delivery, finished);
+            }
+            Way::Nowhere(verdict) => self.answer_delivery(io, place, arrival.delivery, verdict),
+            Way::Unknown => self.ask_address(io, broker, arrival),
+        }
+        Ok(())
+    }
+
+    /// Into its transaction, or straight to the queues.
+    #[inline]
+    fn hand_on(&mut self, io: &mut Io, broker: &mut Broker, place: Place, delivery: Delivery, finished: Finished) {
+        let verdict = match delivery.transaction {
+            Some(id) => self.post_in(broker, id, finished),
+            None => {
+                let published = match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+                    Some(Link::In(inlet)) => inlet.route(broker, &finished),
+                    _ => return,
+                };
+                verdict_of(published)
+            }
+        };
+        self.answer_delivery(io, place, delivery, verdict);
+    }
+
+    /// Tells the sender what became of its message, unless it does not want to know.
+    #[inline]
+    pub(super) fn answer_delivery(&mut self, io: &mut Io, place: Place, delivery: Delivery, verdict: Verdict) {
+        if delivery.settled {
+            return;
+        }
+        let Some(channel) = self.channel(place.0) else { return };
+        if delivery.second {
+            if let Some(Link::In(inlet)) = channel.link(place.1) {
+                inlet.posted += 1;
+            }
+            let posted = Posted { handle: place.1, tag: delivery.tag, verdict: verdict.clone() };
+            channel.posted.insert(delivery.id, posted);
+        }
+        channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict), !delivery.second);
+        self.owe(place.0);
+    }
+}
+
+impl Inlet {
+    /// Finds where a message goes; remembered until something changes.
+    #[inline]
+    fn way(&mut self, broker: &Broker, vhost: VhostId, principal: u32, subject: &[u8], to: Option<&[u8]>) -> Way {
+        let key = match &self.goal {
+            Goal::Fixed { .. } => b"",
+            Goal::Subject { .. } => subject,
+            Goal::Anonymous => match to {
+                Some(to) => to,
+                None => return nowhere(condition::PRECONDITION_FAILED, "a message to no address needs one in 'to'"),
+            },
+            Goal::Coordinator => return nowhere(condition::NOT_ALLOWED, "no message for the coordinator"),
+        };
+        if self.memory.generation == broker.generation && *self.memory.key == *key {
+            return Way::Known;
+        }
+        self.find(broker, vhost, principal, key, subject)
+    }
+
+    fn find(&mut self, broker: &Broker, vhost: VhostId, principal: u32, key: &[u8], subject: &[u8]) -> Way {
+        let mut generation = broker.generation;
+        let (exchange, routing_key) = match &self.goal {
+            Goal::Fixed { exchange, routing_key } => (Rc::clone(exchange), Rc::clone(routing_key)),
+            Goal::Subject { exchange } => (Rc::clone(exchange), Name::from(subject)),
+            Goal::Anonymous | Goal::Coordinator => match broker.address(principal, key) {
+                None => return Way::Unknown,
+                Some(Route::Nowhere { code, text, .. }) => return nowhere(condition_of(*code), text),
+                Some(Route::To { exchange, routing_key: Some(routing_key) }) => {
+                    (Rc::clone(exchange), Rc::clone(routing_key))
+                }
+                Some(Route::To { exchange, routing_key: None }) => {
+                    // The address alone does not say where: the next message may have another subject.
+                    generation = 0;
+                    (Rc::clone(exchange), Name::from(subject))
+                }
+            },
+        };
+        let found = broker.find_exchange(vhost, &exchange);
+        let Some((id, found)) = found.and_then(|id| Some((id, broker.exchanges.get(id)?))) else {
+            return nowhere(condition::NOT_FOUND, "the exchange is gone");
+        };
+        if found.internal {
+            return nowhere(condition::UNAUTHORIZED_ACCESS, "the exchange is internal");
+        }
+        let names = (Rc::clone(&found.name), routing_key);
+        self.memory = RouteMemory {
+            generation,
+            key: key.into(),
+            exchange: Some(id),
+            names: Some(names),
+            targets: None,
+            delayed: found.delayed,
+        };
+        Way::Known
+    }
+
+    /// The message with its way, as the memory has it.
+    #[inline]
+    fn finish(&self, mut message: Message, extras: Extras) -> Finished {
+        let memory = &self.memory;
+        message.traits.copied = !extras.more_keys.is_empty();
+        let delay_ms = extras.delay_ms.max(if memory.delayed { extras.exchange_delay_ms } else { 0 });
+        let plain = extras.more_keys.is_empty() && delay_ms == 0;
+        Finished {
+            message: Rc::new(message),
+            exchange: memory.exchange.unwrap_or(ExchangeId::from_raw(0)),
+            targets: if plain { memory.targets.clone() } else { None },
+            more_keys: extras.more_keys,
+            delay_ms,
+        }
+    }
+
+    #[inline]
+    fn route(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
+        match &finished.targets {
+            Some(targets) => broker.deliver_to(targets, &finished.message),
+            None => self.route_and_remember(broker, finished),
+        }
+    }
+
+    fn route_and_remember(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
+        let keyed = broker.exchanges.get(finished.exchange).is_some_and(|exchange| !exchange.reads_headers());
+        let memory = &mut self.memory;
+        let plain = finished.delay_ms == 0 && finished.more_keys.is_empty() && !is_reply(&finished.message);
+        // An exchange bound to a headers exchange is rare enough to be routed anew every time.
+        if keyed && plain && memory.generation == broker.generation && !broker.has_headers_exchanges() {
+            let targets = broker.route_of(finished.exchange, &finished.message, &[]);
+            memory.targets = Some(Rc::from(targets.as_slice()));
+            let published = broker.deliver_to(&targets, &finished.message);
+            broker.recycle_route(targets);
+            return published;
+        }
+        route(broker, finished)
+    }
+}
+
+/// Routes a message by its exchange, as if nothing were remembered.
+pub(super) fn route(broker: &mut Broker, finished: &Finished) -> Published {
+    let message = &finished.message;
+    if finished.delay_ms > 0 {
+        broker.delay(finished.exchange, Rc::clone(message), finished.delay_ms);
+        return Published { queues: 1, rejected: false };
+    }
+    if is_reply(message) {
+        return broker.reply(message);
+    }
+    let more_keys: Vec<&[u8]> = finished.more_keys.iter().map(|key| &**key).collect();
+    broker.publish(finished.exchange, message, &more_keys)
+}
+
+/// The queues that a message of a transaction would reach now; none while it has to wait.
+pub(super) fn targets(broker: &mut Broker, finished: &Finished) -> Vec<QueueId> {
+    if finished.delay_ms > 0 || is_reply(&finished.message) {
+        return Vec::new();
+    }
+    let more_keys: Vec<&[u8]> = finished.more_keys.iter().map(|key| &**key).collect();
+    broker.route_of(finished.exchange, &finished.message, &more_keys)
+}
+
+fn is_reply(message: &Message) -> bool {
+    message.exchange.is_empty() && message.routing_key.starts_with(REPLY_PREFIX)
+}
+
+fn nowhere(condition: weft_wire::amqp10::Symbol<'static>, text: &str) -> Way {
+    Way::Nowhere(Verdict::rejected(condition, text))
+}
+
+fn verdict_of(published: Published) -> Verdict {
+    match published {
+        Published { rejected: true, .. } => {
+            Verdict::rejected(condition::RESOURCE_LIMIT_EXCEEDED, "a queue is full and takes no more messages")
+        }
+        Published { queues: 0, .. } => Verdict::Released,
+        Published { .. } => Verdict::Accepted,
+    }
+}
+
+/// A message may name its user only truthfully, unless the user may speak for others.
+fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), Fault> {
+    let own = broker.principal(io.principal);
+    if own.is_some_and(|own| *own.user == *user || own.impersonate) {
+        return Ok(());
+    }
+    let text = format!("user-id '{}' is not the user of this connection", String::from_utf8_lossy(user));
+    Err(Fault::link(handle, condition::UNAUTHORIZED_ACCESS, text))
+}
+
+#[inline]
+fn traits_of(
+    io: &Io,
+    broker: &Broker,
+    head_bytes: &[u8],
+    head: &Head,
+    properties: &Properties<'_>,
+) -> Result<Traits, DecodeError> {
+    let mut traits = Traits { publisher: io.id.raw(), ..Traits::default() };
+    if let Some(span) = head.header {
+        let section = span.of(head_bytes);
+        let header = Header::decode(section)?;
+        traits.durable = header.durable;
+        traits.priority = if header.priority == 4 { priority_of(section) } else { header.priority };
+        traits.ttl_ms = header.ttl.map(u64::from);
+        traits.delivery_count = header.delivery_count;
+    }
+    if let Some(expiry) = properties.absolute_expiry_time {
+        let left_ms = u64::try_from(expiry.0).unwrap_or(0).saturating_sub(broker.wall_ns / 1_000_000);
+        traits.ttl_ms = Some(traits.ttl_ms.map_or(left_ms, |ttl_ms| ttl_ms.min(left_ms)));
+    }
+    Ok(traits)
+}
+
+/// Priority 4 if the header really says so; left out it counts as none, as in 0-9-1, so that both protocols agree on a queue's order.
+fn priority_of(section: &[u8]) -> u8 {
+    let mut reader = Reader::new(section);
+    let list = reader.descriptor().and_then(|_| reader.read()).ok().and_then(|value| value.as_list());
+    let field = list.and_then(|list| list.iter().nth(1));
+    if field == Some(Value::Ubyte(4)) { 4 } else { 0 }
+}
+
+/// Reads the annotations that mean something to the node.
+fn extras_of(section: &[u8], wall_ns: u64) -> Result<Extras, DecodeError> {
+    let mut extras = Extras::default();
+    for (key, value) in sections::decode_map(section)?.iter() {
+        match key.as_str() {
+            Some("x-cc") => {
+                let keys = value.as_list().into_iter().flat_map(|list| list.iter().collect::<Vec<_>>());
+                extras.more_keys.extend(keys.filter_map(|key| key.as_str()).map(|key| Box::from(key.as_bytes())));
+            }
+            Some("x-opt-delivery-time") => {
+                let at_ms = match value {
+                    Value::Timestamp(at_ms) => u64::try_from(at_ms).ok(),
+                    other => other.as_u64(),
+                };
+                extras.delay_ms = at_ms.unwrap_or(0).saturating_sub(wall_ns / 1_000_000).min(DELAY_MS_MAX);
+            }
+            Some("x-opt-delivery-delay") => extras.delay_ms = value.as_u64().unwrap_or(0).min(DELAY_MS_MAX),
+            Some("x-delay") => extras.exchange_delay_ms = value.as_u64().unwrap_or(0).min(DELAY_MS_MAX),
+            _ => {}
+        }
+    }
+    Ok(extras)
+}

@@ -1,0 +1,225 @@
+//! Transactions of a connection: declare, discharge, and the work in between.
+//!
+//! Owns the open transactions: messages that wait to be published and deliveries that wait to be settled. Requests come in on control
+//! links; discharge does all of it or none. It must never let a message of an open transaction be seen. Rules: AMQP 1.0 part 4, local
+//! to the node; a control link that goes rolls its transactions back.
+
+use std::collections::BTreeMap;
+
+use weft_wire::amqp10::{Role, TransactionRequest, TransactionalState, condition};
+
+use super::incoming::Delivery;
+use super::link::Link;
+use super::publish::{self, Finished};
+use super::settle::{Decision, Held, Verdict, settle_held};
+use super::{Fault, Place, Session};
+use crate::broker::{Broker, Outcome};
+use crate::conn::Io;
+use crate::hash::Map;
+use crate::queue::{Overflow, QueueId};
+
+/// The open transactions of a connection.
+#[derive(Default)]
+pub(super) struct Transactions {
+    open: BTreeMap<u64, Transaction>,
+    made: u64,
+    /// Bytes of the messages that wait in all of them.
+    bytes: u64,
+}
+
+/// An open transaction.
+pub(super) struct Transaction {
+    /// The control link it was declared on.
+    pub control: Place,
+    published: Vec<Finished>,
+    retired: Vec<Retired>,
+    bytes: u64,
+    /// It asked for too much and can only be rolled back.
+    doomed: bool,
+}
+
+/// A delivery that is settled if the transaction is.
+struct Retired {
+    number: u16,
+    id: u32,
+    held: Held,
+    decision: Decision,
+    /// The peer has settled it already.
+    settled: bool,
+}
+
+impl Transactions {
+    /// The transaction that a peer's id stands for.
+    pub(super) fn find(&self, id: &[u8]) -> Option<u64> {
+        let id = u64::from_be_bytes(id.try_into().ok()?);
+        self.open.contains_key(&id).then_some(id)
+    }
+
+    fn take(&mut self, id: u64) -> Option<Transaction> {
+        let transaction = self.open.remove(&id)?;
+        self.bytes -= transaction.bytes;
+        Some(transaction)
+    }
+}
+
+impl Session {
+    /// A request on a control link.
+    pub(super) fn on_control(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: &Delivery,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        let verdict = match TransactionRequest::decode(body) {
+            Ok(TransactionRequest::Declare(declare)) if declare.global_id.is_some() => {
+                Verdict::rejected(condition::NOT_IMPLEMENTED, "distributed transactions are not known here")
+            }
+            Ok(TransactionRequest::Declare(_)) => self.declare(broker, place),
+            Ok(TransactionRequest::Discharge(discharge)) => match self.transactions.find(discharge.txn_id) {
+                Some(id) if discharge.fail => {
+                    self.roll_back(broker, id);
+                    Verdict::Accepted
+                }
+                Some(id) => self.commit(io, broker, id),
+                None => Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction"),
+            },
+            Err(error) => return Err(Fault::link(place.1, error.condition(), error.to_string())),
+        };
+        if let Some(channel) = self.channel(place.0) {
+            channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict), true);
+        }
+        self.owe(place.0);
+        Ok(())
+    }
+
+    fn declare(&mut self, broker: &Broker, control: Place) -> Verdict {
+        let transactions = &mut self.transactions;
+        if transactions.open.len() >= broker.limits.transactions_max {
+            return Verdict::rejected(condition::RESOURCE_LIMIT_EXCEEDED, "too many open transactions");
+        }
+        transactions.made += 1;
+        let (published, retired) = (Vec::new(), Vec::new());
+        let transaction = Transaction { control, published, retired, bytes: 0, doomed: false };
+        transactions.open.insert(transactions.made, transaction);
+        Verdict::Declared(transactions.made)
+    }
+
+    /// A message that is published if the transaction is committed.
+    pub(super) fn post_in(&mut self, broker: &Broker, id: u64, finished: Finished) -> Verdict {
+        let transactions = &mut self.transactions;
+        let Some(transaction) = transactions.open.get_mut(&id) else {
+            return Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction");
+        };
+        let bytes = finished.message.body_len() as u64 + crate::memory::MESSAGE_OVERHEAD_BYTES;
+        if transactions.bytes + bytes > broker.limits.transaction_bytes_max {
+            transaction.doomed = true;
+            return Verdict::rejected(condition::RESOURCE_LIMIT_EXCEEDED, "the open transactions hold too much");
+        }
+        transaction.bytes += bytes;
+        transactions.bytes += bytes;
+        transaction.published.push(finished);
+        Verdict::Provisional(id)
+    }
+
+    /// Deliveries that are settled if the transaction is committed.
+    pub(super) fn retire(
+        &mut self,
+        broker: &mut Broker,
+        number: u16,
+        ids: (u32, u32),
+        state: &TransactionalState<'_>,
+        settled: bool,
+    ) -> Result<(), Fault> {
+        let found = self.transactions.find(state.txn_id).and_then(|id| self.transactions.open.get_mut(&id));
+        let Some(transaction) = found else {
+            return Err(Fault::session(condition::TRANSACTION_UNKNOWN_ID, "no such transaction"));
+        };
+        let decision = state.outcome.map_or(Decision::RELEASED, Decision::of);
+        let Some(Some(channel)) = self.channels.get_mut(usize::from(number)) else { return Ok(()) };
+        for id in channel.unsettled.within(ids.0, ids.1) {
+            if let Some(held) = channel.unsettled.take(id) {
+                transaction.retired.push(Retired { number, id, held, decision: decision.clone(), settled });
+                broker.spend(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does everything, unless something of it cannot be done.
+    fn commit(&mut self, io: &mut Io, broker: &mut Broker, id: u64) -> Verdict {
+        let Some(transaction) = self.transactions.open.get(&id) else {
+            return Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction");
+        };
+        let obstacle = match transaction.doomed {
+            true => Some("it held too much"),
+            false => (!fits(broker, &transaction.published)).then_some("a queue is full and takes no more messages"),
+        };
+        if let Some(text) = obstacle {
+            self.roll_back(broker, id);
+            return Verdict::rejected(condition::TRANSACTION_ROLLBACK, text);
+        }
+        let Some(transaction) = self.transactions.take(id) else { return Verdict::Released };
+        for finished in &transaction.published {
+            publish::route(broker, finished);
+        }
+        for retired in transaction.retired {
+            settle_held(broker, retired.held, &retired.decision);
+            if !retired.settled {
+                self.tell_settled(io, retired.number, retired.id);
+            }
+        }
+        Verdict::Accepted
+    }
+
+    /// Forgets a transaction; deliveries whose link is still there are as they were before.
+    fn roll_back(&mut self, broker: &mut Broker, id: u64) {
+        let Some(transaction) = self.transactions.take(id) else { return };
+        for Retired { number, id, held, settled, .. } in transaction.retired {
+            let is_there = |link: &mut Link| matches!(link, Link::Out(outlet) if outlet.number == held.link);
+            let channel = self.channel(number).filter(|_| !settled);
+            match channel.and_then(|channel| channel.link(held.handle).is_some_and(is_there).then_some(channel)) {
+                Some(channel) => channel.unsettled.restore(id, held),
+                None => broker.settle(held.queue, held.entry, Outcome::Returned { failed: false }),
+            }
+        }
+    }
+
+    /// Rolls back every transaction that `which` names, because its control link is gone.
+    pub(super) fn roll_back_all(&mut self, broker: &mut Broker, which: impl Fn(&Transaction) -> bool) {
+        let ids: Vec<u64> = self.transactions.open.iter().filter(|open| which(open.1)).map(|open| *open.0).collect();
+        ids.into_iter().for_each(|id| self.roll_back(broker, id));
+    }
+
+    fn tell_settled(&mut self, io: &mut Io, number: u16, id: u32) {
+        if let Some(channel) = self.channel(number).filter(|channel| !channel.ending) {
+            channel.report(&mut io.output, number, Role::Sender, id, None, true);
+            self.owe(number);
+        }
+    }
+}
+
+/// Would every queue take its share of these messages?
+fn fits(broker: &mut Broker, published: &[Finished]) -> bool {
+    let mut more: Map<QueueId, (u64, u64)> = Map::default();
+    for finished in published {
+        let targets = publish::targets(broker, finished);
+        let bytes = finished.message.body_len() as u64;
+        let full = targets.iter().any(|id| {
+            let Some(queue) = broker.queues.get(*id).filter(|queue| queue.settings.overflow != Overflow::DropHead)
+            else {
+                return false;
+            };
+            let (count, size) = more.entry(*id).or_default();
+            (*count, *size) = (*count + 1, *size + bytes);
+            queue.settings.length_max.is_some_and(|max| queue.ready.len() as u64 + *count > max)
+                || queue.settings.length_bytes_max.is_some_and(|max| queue.ready.bytes() + *size > max)
+        });
+        broker.recycle_route(targets);
+        if full {
+            return false;
+        }
+    }
+    true
+}
