@@ -4,9 +4,11 @@
 //! frames to it. It must never know what the frames mean. Rule: a connection that waits for a decision keeps its bytes and reads on
 //! from the same frame when the answer is there.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::memory::Account;
+use crate::message::Message;
 use crate::queue::consumers::ConsumerId;
 use crate::session::Session;
 use crate::slab::Id;
@@ -40,6 +42,12 @@ pub struct Io {
     pub listed: bool,
     /// Waits in the engine's list of connections with input left over.
     pub queued: bool,
+    /// Bytes of `output` that answer the peer's own frames; deliveries are bounded by `has_room`.
+    pub answer_bytes: usize,
+    /// The peer asks and does not take the answers: nothing more is read until it does.
+    pub choked: bool,
+    /// Replies to its direct reply-to consumers that wait for room, by channel.
+    pub replies: VecDeque<(u16, Rc<Message>)>,
     /// Nothing more is read; hang up once the output is flushed.
     pub finished: bool,
     /// The node was told to hang up.
@@ -75,6 +83,17 @@ pub enum Wait {
     Grant(u32),
 }
 
+impl Conn {
+    /// Hands on the replies there is room for. Those that wait are on the account of the connection that wrote them.
+    pub fn deliver_replies(&mut self, output_bytes_max: usize) {
+        let Session::Amqp091(session) = &mut self.session else { return self.io.replies.clear() };
+        while self.io.has_room(output_bytes_max) {
+            let Some((channel, message)) = self.io.replies.pop_front() else { return };
+            session.deliver_reply(&mut self.io, channel, &message);
+        }
+    }
+}
+
 impl Io {
     pub fn new(id: ConnId, account: Rc<Account>, flags: (bool, bool), now_ns: u64) -> Self {
         Self {
@@ -86,6 +105,9 @@ impl Io {
             writable: true,
             listed: false,
             queued: false,
+            answer_bytes: 0,
+            choked: false,
+            replies: VecDeque::new(),
             finished: false,
             hung_up: false,
             blocked: false,
@@ -111,12 +133,31 @@ impl Io {
         self.writable && self.output.len() < output_bytes_max
     }
 
+    /// Are bytes that come in to be kept for later?
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.parked.is_some() || self.queued || self.choked
+    }
+
+    /// May one more frame be answered? `answers` are the bytes of output that this reading has made so far.
+    #[inline]
+    pub fn may_answer(&mut self, answers: usize, output_bytes_max: usize) -> bool {
+        self.choked = self.answer_bytes + answers >= output_bytes_max;
+        !self.choked
+    }
+
+    /// Will the node's driver be given the output? A socket that takes nothing gets no more, but for the last words.
+    pub fn is_sendable(&self) -> bool {
+        !self.output.is_empty() && (self.writable || self.finished)
+    }
+
     /// Hands out what is to be sent and keeps a small buffer.
     pub fn sent(&mut self, now_ns: u64) {
         self.sent_ns = now_ns;
         let len = self.output.len();
         self.bytes_out += len as u64;
         self.output.clear();
+        self.answer_bytes = 0;
         // A busy connection keeps its buffer; one that has become quiet gives it back.
         if self.output.capacity() > OUTPUT_KEEP_BYTES && len < self.output.capacity() / 8 {
             self.output.shrink_to(len.max(OUTPUT_KEEP_BYTES));

@@ -10,7 +10,7 @@ use crate::local::Locals;
 use crate::queue::consumers::{ConsumerId, Target};
 use crate::queue::ready::Entry;
 use crate::queue::{Queue, QueueId};
-use crate::session::{Readiness, Session};
+use crate::session::Readiness;
 use crate::slab::Slab;
 
 /// Entries that one search for a filter may look at before others get their turn.
@@ -202,11 +202,9 @@ impl Pump<'_> {
                 continue;
             }
             let Some(conn) = self.conns.get_mut(conn_id) else { continue };
-            let delivered = match &mut conn.session {
-                Session::Amqp091(session) => session.deliver_reply(&mut conn.io, number, &message),
-                _ => false,
-            };
-            if delivered && !std::mem::replace(&mut conn.io.listed, true) {
+            conn.io.replies.push_back((number, message));
+            conn.deliver_replies(self.broker.limits.output_bytes_max);
+            if conn.io.is_sendable() && !std::mem::replace(&mut conn.io.listed, true) {
                 self.written.push(conn_id);
             }
         }

@@ -189,18 +189,19 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(id) else { return };
         while !conn.io.input.is_empty() && !data.is_empty() {
             // Only the rest of a frame that was cut is put together; what follows is read where it lies.
-            let more = match conn.io.parked.is_some() || conn.io.queued {
+            let waits = conn.io.waits() || !self.broker.may_read();
+            let more = match waits {
                 true => data.len(),
                 false => conn.session.missing(&conn.io.input).clamp(1, data.len()),
             };
             conn.io.input.extend_from_slice(&data[..more]);
             data = &data[more..];
-            if conn.io.parked.is_none() && !conn.io.queued {
+            if !waits {
                 conn.read_input(&mut self.broker);
             }
         }
         if !data.is_empty() && !conn.io.finished {
-            let used = match conn.io.parked.is_some() || conn.io.queued {
+            let used = match conn.io.waits() {
                 true => 0,
                 false => conn.session.receive(&mut conn.io, data, &mut self.broker),
             };
@@ -215,7 +216,7 @@ impl Engine {
     pub(crate) fn note(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let io = &mut conn.io;
-        if !io.output.is_empty() && !std::mem::replace(&mut io.listed, true) {
+        if io.is_sendable() && !std::mem::replace(&mut io.listed, true) {
             self.written.push(id);
             self.output_bytes += io.output.len();
         }
@@ -328,7 +329,7 @@ impl Engine {
             conn.session.blocked(io, &mut self.broker, true);
         }
         // A 1.0 peer is held back by its credit, so that its settlements still come in.
-        let stop = over && matches!(conn.session, Session::Amqp091(_)) || io.input.len() > INPUT_BYTES_MAX;
+        let stop = over && matches!(conn.session, Session::Amqp091(_)) || io.input.len() > INPUT_BYTES_MAX || io.choked;
         let pause = stop && !std::mem::replace(&mut io.paused, stop);
         if (over || pause) && !self.held.contains(&id) {
             self.held.push(id);
@@ -342,7 +343,7 @@ impl Engine {
         for id in std::mem::take(&mut self.held) {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let io = &mut conn.io;
-            if io.blocked && !io.account.under() || io.input.len() > INPUT_BYTES_MAX / 2 {
+            if io.blocked && !io.account.under() || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
                 self.held.push(id);
                 continue;
             }
@@ -374,6 +375,10 @@ impl Engine {
             self.broker.wake(consumer);
         }
         conn.session.flushed(&mut conn.io, &mut self.broker);
+        conn.deliver_replies(self.broker.limits.output_bytes_max);
+        if std::mem::take(&mut conn.io.choked) && !std::mem::replace(&mut conn.io.queued, true) {
+            self.backlog.push_back(id);
+        }
         self.note(id);
     }
 
@@ -416,7 +421,7 @@ impl Engine {
             done += 1;
             let Some(conn) = self.conns.get_mut(*id) else { continue };
             conn.io.listed = false;
-            if conn.io.output.is_empty() {
+            if !conn.io.is_sendable() {
                 continue;
             }
             total += conn.io.output.len();
@@ -432,7 +437,7 @@ impl Engine {
         for id in flushed {
             self.wake_stalled(id);
         }
-        if !self.broker.dirty.is_empty() {
+        if !self.broker.dirty.is_empty() || !self.backlog.is_empty() {
             self.broker.work_left = self.broker.limits.work_max;
             self.work();
         }

@@ -50,9 +50,16 @@ pub enum Permit {
 /// Where messages to an address go, remembered.
 #[derive(Clone, Debug)]
 pub enum Route {
-    To { exchange: Name, routing_key: Option<Name> },
+    To {
+        exchange: Name,
+        routing_key: Option<Name>,
+    },
     /// Known only as long as nothing changes: the next declare may make the address.
-    Nowhere { code: u16, text: Rc<str>, generation: u64 },
+    Nowhere {
+        code: u16,
+        text: Rc<str>,
+        generation: u64,
+    },
 }
 
 /// A user in a virtual host, and what was decided for it.

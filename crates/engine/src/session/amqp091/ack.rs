@@ -29,23 +29,23 @@ pub(super) struct Held {
     pub marked: bool,
 }
 
-/// Unsettled deliveries by tag. Tags rise by one, so a tag is an index.
+/// Unsettled deliveries, in order of their tags. Tags rise by one, so a tag is nearly an index.
 #[derive(Debug, Default)]
 pub(super) struct Unacked {
-    /// Tag of the first item.
-    base: u64,
-    items: VecDeque<Option<Held>>,
+    /// What was settled leaves its tag behind until it is at the front, or until there are too many of them.
+    items: VecDeque<(u64, Option<Held>)>,
+    live: usize,
     last_tag: u64,
 }
+
+/// Settled deliveries that may lie behind an unsettled one, beyond as many again as are unsettled.
+const SETTLED_KEEP: usize = 64;
 
 impl Unacked {
     /// A tag for a delivery that needs no ack.
     #[inline]
     pub fn skip(&mut self) -> u64 {
         self.last_tag += 1;
-        if !self.items.is_empty() {
-            self.items.push_back(None);
-        }
         self.last_tag
     }
 
@@ -53,21 +53,29 @@ impl Unacked {
     #[inline]
     pub fn hold(&mut self, held: Held) -> u64 {
         self.last_tag += 1;
-        if self.items.is_empty() {
-            self.base = self.last_tag;
-        }
-        self.items.push_back(Some(held));
+        self.live += 1;
+        self.items.push_back((self.last_tag, Some(held)));
         self.last_tag
     }
 
+    #[inline]
+    fn index(&self, tag: u64) -> Option<usize> {
+        let first = self.items.front()?.0;
+        let guess = usize::try_from(tag.checked_sub(first)?).ok()?;
+        match self.items.get(guess) {
+            Some((found, _)) if *found == tag => Some(guess),
+            _ => self.items.binary_search_by_key(&tag, |(tag, _)| *tag).ok(),
+        }
+    }
+
     pub fn get_mut(&mut self, tag: u64) -> Option<&mut Held> {
-        let index = tag.checked_sub(self.base)?;
-        self.items.get_mut(usize::try_from(index).ok()?)?.as_mut()
+        let index = self.index(tag)?;
+        self.items.get_mut(index)?.1.as_mut()
     }
 
     /// Everything unsettled, marked or not.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Held> {
-        self.items.iter_mut().flatten()
+        self.items.iter_mut().filter_map(|(_, held)| held.as_mut())
     }
 
     /// Is there something unsettled, not marked, with this tag?
@@ -77,37 +85,27 @@ impl Unacked {
 
     #[inline]
     pub fn take(&mut self, tag: u64) -> Option<Held> {
-        let index = usize::try_from(tag.checked_sub(self.base)?).ok()?;
-        let held = self.items.get_mut(index)?.take()?;
-        while matches!(self.items.front(), Some(None)) {
+        let index = self.index(tag)?;
+        let held = self.items.get_mut(index)?.1.take()?;
+        self.live -= 1;
+        while matches!(self.items.front(), Some((_, None))) {
             self.items.pop_front();
-            self.base += 1;
+        }
+        if self.items.len() > 2 * self.live + SETTLED_KEEP {
+            self.items.retain(|(_, held)| held.is_some());
         }
         Some(held)
     }
 
-    /// The oldest unsettled tag that is not marked and not above `last`.
-    fn first_upto(&self, last: u64) -> Option<u64> {
-        let open = |item: &Option<Held>| item.as_ref().is_some_and(|held| !held.marked);
-        let tag = self.base + self.items.iter().position(open)? as u64;
-        (tag <= last).then_some(tag)
-    }
-
     /// Tags of all unsettled deliveries that are not marked and not above `last`.
     pub fn upto(&self, last: u64) -> Vec<u64> {
-        let tagged = self.items.iter().zip(self.base..);
-        let open = tagged.filter(|(item, tag)| *tag <= last && item.as_ref().is_some_and(|held| !held.marked));
-        open.map(|(_, tag)| tag).collect()
+        let upto = self.items.iter().take_while(|(tag, _)| *tag <= last);
+        upto.filter(|(_, held)| held.as_ref().is_some_and(|held| !held.marked)).map(|(tag, _)| *tag).collect()
     }
 
-    pub fn last_tag(&self) -> u64 {
-        self.last_tag
-    }
-
-    pub fn take_all(&mut self) -> Vec<(u64, Held)> {
-        let base = self.base;
-        let items = std::mem::take(&mut self.items).into_iter().zip(base..);
-        items.filter_map(|(item, tag)| item.map(|held| (tag, held))).collect()
+    pub fn take_all(&mut self) -> impl DoubleEndedIterator<Item = Held> + use<> {
+        self.live = 0;
+        std::mem::take(&mut self.items).into_iter().filter_map(|(_, held)| held)
     }
 }
 
@@ -121,37 +119,59 @@ impl Session {
         outcome: Outcome,
     ) -> Stepped {
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
-        let last = if tag == 0 && multiple { channel.unacked.last_tag() } else { tag };
-        let known = channel.unacked.knows(tag) || tag == 0 && multiple;
-        let covers = multiple && channel.unacked.first_upto(last).is_some() && tag <= channel.unacked.last_tag();
-        if !known && !covers {
-            return Err(Fault::channel(reply::PRECONDITION_FAILED, format!("unknown delivery tag {tag}")));
+        let unknown = || Fault::channel(reply::PRECONDITION_FAILED, format!("unknown delivery tag {tag}"));
+        if !multiple && channel.transaction.is_none() {
+            let held = self.release(broker, number, tag).ok_or_else(unknown)?;
+            broker.settle(held.queue, held.entry, outcome);
+            return Ok(Step::Done(0));
         }
-        if let Some(transaction) = &mut channel.transaction {
-            let tags = if multiple { channel.unacked.upto(last) } else { vec![tag] };
-            for tag in tags {
-                if let Some(held) = channel.unacked.get_mut(tag) {
-                    held.marked = true;
-                    transaction.settled.push((tag, outcome));
-                }
+        let unacked = &mut channel.unacked;
+        let tags = match (multiple, tag) {
+            (false, tag) if unacked.knows(tag) => vec![tag],
+            (true, 0) => unacked.upto(u64::MAX),
+            (true, tag) if tag <= unacked.last_tag => unacked.upto(tag),
+            _ => Vec::new(),
+        };
+        if tags.is_empty() && !(multiple && tag == 0) {
+            return Err(unknown());
+        }
+        let Some(transaction) = &mut channel.transaction else {
+            self.settle_tags(broker, number, tags, outcome);
+            return Ok(Step::Done(0));
+        };
+        for tag in tags {
+            if let Some(held) = unacked.get_mut(tag) {
+                held.marked = true;
+                transaction.settled.push((tag, outcome));
             }
-            return Ok(Step::Done(0));
-        }
-        if !multiple {
-            self.settle_tag(broker, number, tag, outcome);
-            return Ok(Step::Done(0));
-        }
-        while let Some(tag) = self.channel(number).and_then(|channel| channel.unacked.first_upto(last)) {
-            self.settle_tag(broker, number, tag, outcome);
-            broker.spend(1);
         }
         Ok(Step::Done(0))
     }
 
-    /// Settles one delivery and gives its consumer the room back.
+    /// Settles one delivery.
     pub(super) fn settle_tag(&mut self, broker: &mut Broker, number: u16, tag: u64, outcome: Outcome) {
-        let Some(channel) = self.channel(number) else { return };
-        let Some(held) = channel.unacked.take(tag) else { return };
+        if let Some(held) = self.release(broker, number, tag) {
+            broker.settle(held.queue, held.entry, outcome);
+        }
+    }
+
+    fn settle_tags(&mut self, broker: &mut Broker, number: u16, tags: Vec<u64>, outcome: Outcome) {
+        let Outcome::Returned { failed } = outcome else {
+            for tag in tags {
+                self.settle_tag(broker, number, tag, outcome);
+                broker.spend(1);
+            }
+            return;
+        };
+        let held = tags.into_iter().filter_map(|tag| self.release(broker, number, tag));
+        let back: Vec<_> = held.map(|held| (held.queue, held.entry)).collect();
+        broker.give_back(back.into_iter(), failed);
+    }
+
+    /// Takes a delivery off the channel's hands and gives its consumer the room back.
+    fn release(&mut self, broker: &mut Broker, number: u16, tag: u64) -> Option<Held> {
+        let channel = self.channel(number)?;
+        let held = channel.unacked.take(tag)?;
         if held.tap != NO_TAP {
             channel.inflight -= 1;
             if let Some(Some(tap)) = channel.taps.get_mut(held.tap as usize) {
@@ -164,14 +184,58 @@ impl Session {
                 channel.wake_all(broker);
             }
         }
-        broker.settle(held.queue, held.entry, outcome);
+        Some(held)
     }
 
     /// Everything unsettled goes back to its place.
     pub(super) fn on_recover(&mut self, broker: &mut Broker, number: u16) {
         let Some(channel) = self.channel(number) else { return };
-        for tag in channel.unacked.upto(u64::MAX) {
-            self.settle_tag(broker, number, tag, Outcome::Returned { failed: false });
+        let tags = channel.unacked.upto(u64::MAX);
+        self.settle_tags(broker, number, tags, Outcome::Returned { failed: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::ready::NEVER;
+    use crate::testing::message;
+
+    fn held() -> Held {
+        let entry =
+            Entry { message: message(b"x", 0), position: 0, expires_ns: NEVER, failures: 0, redelivered: false };
+        Held { queue: QueueId::from_raw(1), entry, tap: NO_TAP, marked: false }
+    }
+
+    #[test]
+    fn tags_are_found_whatever_was_settled_before_and_between() {
+        let mut unacked = Unacked::default();
+        assert!(unacked.take(0).is_none() && unacked.take(1).is_none());
+        for tag in 1..=10 {
+            assert_eq!(if tag % 3 == 0 { unacked.skip() } else { unacked.hold(held()) }, tag);
         }
+        assert_eq!(unacked.upto(5), [1, 2, 4, 5]);
+        for tag in [4, 1, 10] {
+            assert!(unacked.take(tag).is_some());
+            assert!(unacked.take(tag).is_none());
+        }
+        assert!(unacked.take(3).is_none(), "it needed no ack");
+        assert!(unacked.take(11).is_none() && unacked.take(u64::MAX).is_none());
+        assert_eq!(unacked.upto(u64::MAX), [2, 5, 7, 8]);
+        assert_eq!(unacked.take_all().count(), 4);
+        assert_eq!(unacked.hold(held()), 11);
+    }
+
+    #[test]
+    fn one_forgotten_delivery_does_not_keep_the_history_of_all_later_ones() {
+        let mut unacked = Unacked::default();
+        unacked.hold(held());
+        for _ in 0..10_000 {
+            let tag = unacked.hold(held());
+            assert!(unacked.take(tag).is_some());
+            unacked.skip();
+        }
+        assert!(unacked.items.len() <= 2 + SETTLED_KEEP, "{} places for one delivery", unacked.items.len());
+        assert_eq!(unacked.upto(u64::MAX), [1]);
     }
 }

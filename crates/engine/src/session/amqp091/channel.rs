@@ -51,9 +51,8 @@ impl Channel {
         if let Some((_, address)) = self.reply.take() {
             broker.close_reply(&address);
         }
-        for (_, held) in self.unacked.take_all() {
-            broker.settle(held.queue, held.entry, Outcome::Returned { failed: true });
-        }
+        let held = self.unacked.take_all();
+        broker.give_back(held.map(|held| (held.queue, held.entry)), true);
     }
 
     /// A consumer tag of our own making, unique in the channel.

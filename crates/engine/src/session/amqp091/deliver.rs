@@ -75,15 +75,14 @@ impl Session {
     }
 
     /// A reply for the direct reply-to consumer of a channel.
-    pub fn deliver_reply(&mut self, io: &mut Io, number: u16, message: &Message) -> bool {
+    pub fn deliver_reply(&mut self, io: &mut Io, number: u16, message: &Message) {
         let frame_max = self.frame_max;
-        let Some(channel) = self.channel(number) else { return false };
-        let Some((tag, _)) = channel.reply.clone() else { return false };
+        let Some(channel) = self.channel(number) else { return };
+        let Some((tag, _)) = channel.reply.clone() else { return };
         let delivery_tag = channel.unacked.skip();
         let out = &mut io.output;
         encode_deliver(out, number, &tag, delivery_tag, false, &message.exchange, &message.routing_key);
         write_content(out, number, frame_max, message, None);
-        true
     }
 }
 

@@ -106,9 +106,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes frames until something is missing: bytes, a decision, or budget.
+    /// Takes frames until something is missing: bytes, a decision, budget, or room for answers.
     pub fn receive(&mut self, io: &mut Io, data: &[u8], broker: &mut Broker) -> usize {
-        let mut at = 0;
+        let (mut at, before) = (0, io.output.len());
         while io.parked.is_none() && !io.finished && broker.may_read() {
             let rest = &data[at..];
             let frame = match frame::split(rest, self.frame_max as usize) {
@@ -119,6 +119,9 @@ impl Session {
                     break;
                 }
             };
+            if !io.may_answer(io.output.len() - before, broker.limits.output_bytes_max) {
+                break;
+            }
             broker.spend(1);
             match self.on_frame(io, broker, &frame, &rest[frame.size..]) {
                 Ok(Step::Done(more)) => at += frame.size + more,
@@ -130,6 +133,7 @@ impl Session {
             }
         }
         self.send_confirms(io);
+        io.answer_bytes += io.output.len() - before;
         at
     }
 

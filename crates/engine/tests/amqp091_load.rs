@@ -1,0 +1,298 @@
+//! The engine under load, seen by 0-9-1 clients: budgets, memory, slow readers, silent peers.
+//!
+//! Owns the proof that one peer cannot stop the others. Simulated peers flood, dawdle or fall silent on a virtual clock; signals,
+//! bytes and memory are compared. It must never measure real time. Rules: `limits.rs`, `memory.rs`, AMQP 0-9-1 section 4.2.7.
+
+use weft_engine::conn::ConnId;
+use weft_engine::event::Event;
+use weft_engine::{Limits, signal};
+use weft_sim::client::{opening, write_publish};
+use weft_sim::{Client, Item, Node};
+use weft_wire::amqp091::Method;
+use weft_wire::amqp091::frame::FRAME_END;
+use weft_wire::amqp091::properties::Properties;
+
+const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, FRAME_END];
+
+fn messages(count: usize, exchange: &[u8], key: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    (0..count).for_each(|_| write_publish(&mut bytes, 1, (exchange, key), false, &Properties::default(), body));
+    bytes
+}
+
+fn deliveries(items: &[Item]) -> usize {
+    items.iter().filter(|item| matches!(item.method(), Method::BasicDeliver { .. })).count()
+}
+
+/// Publishes until the node says stop; how many bytes of messages that took.
+fn flood(node: &mut Node, client: &mut Client, queue: &str) -> usize {
+    let chunk = messages(60, b"", queue.as_bytes(), &[0; 1_000]);
+    for sent in 1..100_000 {
+        node.feed(client.conn, &chunk);
+        if node.peers[&client.conn].paused {
+            return sent * 60_000;
+        }
+    }
+    panic!("the flood was never stopped");
+}
+
+#[test]
+fn a_fan_out_to_ten_thousand_queues_lets_others_work_in_between() {
+    let mut node = Node::new(Limits { work_max: 1_000, ..Limits::default() }, 7);
+    let (mut wide, mut other) = (Client::connect(&mut node), Client::connect(&mut node));
+    for number in 0..10_000 {
+        let name = format!("wide{number}");
+        wide.declare(&mut node, &name, |_| ());
+        wide.bind(&mut node, &name, "amq.fanout", "");
+    }
+    other.declare(&mut node, "own", |_| ());
+    other.consume(&mut node, "own", "tag", true);
+    // Ask for the permission now, so that the flood below is not parked by it.
+    wide.publish(&mut node, "amq.fanout", "", b"first");
+    let signals = node.receive(wide.conn, &messages(20, b"amq.fanout", b"", b"wide"));
+    assert!(signals & signal::MORE != 0, "work is left over");
+    let copied = node.engine.stats()["ready"];
+    assert!(copied <= 10_000 + 2 * 10_000, "{copied} copies in one call");
+    node.feed(other.conn, &messages(1, b"", b"own", b"quick"));
+    assert_eq!(deliveries(&other.read(&mut node)), 1);
+    node.settle();
+    assert_eq!(node.engine.stats()["ready"], 210_000);
+}
+
+#[test]
+fn one_full_queue_does_not_make_another_connection_wait() {
+    let mut node = Node::new(Limits { work_max: 100, ..Limits::default() }, 7);
+    let (mut busy, mut calm) = (Client::connect(&mut node), Client::connect(&mut node));
+    busy.declare(&mut node, "busy", |_| ());
+    for _ in 0..100 {
+        node.feed(busy.conn, &messages(100, b"", b"busy", b"x"));
+    }
+    calm.declare(&mut node, "calm", |_| ());
+    calm.consume(&mut node, "calm", "tag", true);
+    calm.publish(&mut node, "", "calm", b"asks for the permission");
+    let mut bytes = Vec::new();
+    let consume = Method::BasicConsume {
+        queue: b"busy",
+        consumer_tag: b"tag",
+        no_local: false,
+        no_ack: true,
+        exclusive: false,
+        no_wait: false,
+        arguments: weft_wire::amqp091::table::Table::EMPTY,
+    };
+    consume.encode_frame(1, &mut bytes);
+    node.receive(busy.conn, &bytes);
+    node.answer();
+    node.receive(calm.conn, &messages(1, b"", b"calm", b"now"));
+    node.flush();
+    assert_eq!(deliveries(&calm.read(&mut node)), 1);
+    assert!(deliveries(&busy.read(&mut node)) < 10_000);
+    node.settle();
+    assert_eq!(node.queue("busy").0, 0);
+}
+
+#[test]
+fn a_flood_is_paused_while_others_flow_and_goes_on_when_there_is_room() {
+    let limits = Limits { memory_bytes_max: 8 << 20, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let mut flooder = Client::connect_with(&mut node, 0, |properties| {
+        properties.table(b"capabilities", |table| table.bool(b"connection.blocked", true));
+    });
+    let (mut calm, mut drain) = (Client::connect(&mut node), Client::connect(&mut node));
+    flooder.declare(&mut node, "flood", |_| ());
+    let sent = flood(&mut node, &mut flooder, "flood");
+    assert!((2 << 20..6 << 20).contains(&sent), "stopped after {sent} bytes");
+    assert!(node.engine.stats()["memory_bytes"] < 8 << 20);
+    let said = flooder.read(&mut node);
+    assert!(matches!(said.last().map(Item::method), Some(Method::ConnectionBlocked { .. })), "{said:?}");
+    calm.declare(&mut node, "calm", |_| ());
+    calm.consume(&mut node, "calm", "tag", true);
+    for _ in 0..1_000 {
+        assert_eq!(deliveries(&calm.publish(&mut node, "", "calm", &[0; 1_000])), 1);
+    }
+    assert!(!node.peers[&calm.conn].paused);
+    drain.consume(&mut node, "flood", "tag", true);
+    node.settle();
+    assert!(!node.peers[&flooder.conn].paused);
+    let resumed = Event::ReadingResumed { conn: flooder.conn.raw() };
+    assert_eq!(node.events.iter().filter(|event| **event == resumed).count(), 1);
+    assert!(matches!(flooder.read(&mut node).last().map(Item::method), Some(Method::ConnectionUnblocked)));
+    assert_eq!(node.engine.stats()["memory_bytes"], 0);
+}
+
+#[test]
+fn memory_is_given_back_however_messages_end() {
+    let mut node = Node::new(Limits::default(), 7);
+    let mut client = Client::connect(&mut node);
+    for queue in ["acked", "purged", "expired", "deleted", "dropped"] {
+        client.declare(&mut node, queue, |table| match queue {
+            "expired" => table.i64(b"x-message-ttl", 10),
+            "dropped" => table.i64(b"x-max-length", 0),
+            _ => {}
+        });
+        client.publish(&mut node, "", queue, &[0; 100]);
+    }
+    client.publish(&mut node, "", "nowhere", &[0; 100]);
+    client.get(&mut node, "acked", false);
+    assert!(node.engine.stats()["memory_bytes"] > 0);
+    client.ack(&mut node, 1, false);
+    client.call(&mut node, &Method::QueuePurge { queue: b"purged", no_wait: false });
+    client
+        .call(&mut node, &Method::QueueDelete { queue: b"deleted", if_unused: false, if_empty: false, no_wait: false });
+    node.advance_ms(11);
+    assert_eq!(node.engine.stats()["memory_bytes"], 0);
+}
+
+#[test]
+fn a_slow_reader_gets_what_it_can_take_and_the_rest_stays_in_the_queue() {
+    let limits = Limits { output_bytes_max: 10_000, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let (mut slow, mut feeder) = (Client::connect(&mut node), Client::connect(&mut node));
+    slow.declare(&mut node, "q", |_| ());
+    slow.consume(&mut node, "q", "tag", true);
+    node.engine.writable(slow.conn, false);
+    for _ in 0..100 {
+        feeder.publish(&mut node, "", "q", &[0; 1_000]);
+    }
+    assert!(slow.read(&mut node).is_empty());
+    assert_eq!(node.queue("q").0, 100);
+    // It reads again, but its driver is not asked for the output: that is bounded too.
+    node.engine.writable(slow.conn, true);
+    let pending = 100 - node.queue("q").0;
+    assert!((9..=11).contains(&pending), "{pending} messages wait in a buffer of ten");
+    node.settle();
+    assert_eq!(deliveries(&slow.read(&mut node)), 100);
+}
+
+#[test]
+fn a_peer_that_asks_and_never_reads_is_not_read_either() {
+    let limits = Limits { output_bytes_max: 100_000, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let (mut deaf, mut other) = (Client::connect(&mut node), Client::connect(&mut node));
+    deaf.declare(&mut node, "q", |_| ());
+    deaf.publish(&mut node, "", "q", &[0; 50_000]);
+    node.engine.writable(deaf.conn, false);
+    // One message is asked for and given back again and again: 40 bytes of questions for 50,000 of answers.
+    let mut bytes = Vec::new();
+    for tag in 1..=1_000 {
+        Method::BasicGet { queue: b"q", no_ack: false }.encode_frame(1, &mut bytes);
+        Method::BasicNack { delivery_tag: tag, multiple: false, requeue: true }.encode_frame(1, &mut bytes);
+    }
+    node.feed(deaf.conn, &bytes);
+    let waiting = node.engine.conns.get(deaf.conn).map_or(0, |conn| conn.io.output.len());
+    let handed_out = node.peers[&deaf.conn].output.len();
+    assert!(waiting + handed_out < 400_000, "{waiting} bytes wait, {handed_out} are with the socket");
+    assert_eq!(deliveries(&other.consume(&mut node, "nothing", "tag", true)), 0, "others are served");
+    node.engine.writable(deaf.conn, true);
+    node.settle();
+    assert_eq!(deaf.read(&mut node).len(), 1_000);
+}
+
+#[test]
+fn heartbeats_are_sent_and_their_absence_ends_the_connection() {
+    let mut node = Node::new(Limits::default(), 7);
+    let client = Client::connect_with(&mut node, 10, |_| ());
+    let talks = Client::connect_with(&mut node, 10, |_| ());
+    node.take_output(client.conn);
+    for _ in 0..3 {
+        node.advance_ms(5_000);
+        node.feed(talks.conn, &HEARTBEAT);
+    }
+    let beats = node.take_output(client.conn);
+    assert!(beats.len() >= 2 * 8 && beats.chunks(8).all(|beat| beat == HEARTBEAT), "{beats:?}");
+    assert!(!node.peers[&client.conn].gone, "15 s of silence are less than two intervals of 10");
+    node.advance_ms(4_999);
+    node.feed(talks.conn, &HEARTBEAT);
+    assert!(!node.peers[&client.conn].gone);
+    node.advance_ms(5_001);
+    assert!(node.peers[&client.conn].gone);
+    assert!(!node.peers[&talks.conn].gone);
+}
+
+#[test]
+fn a_peer_that_opens_slowly_is_cut_wherever_it_stands() {
+    let whole = opening(0, |_| ());
+    for said in [0, 3, 8, 20, whole.len() - 1] {
+        let mut node = Node::new(Limits { unauthenticated_s: 10, ..Limits::default() }, 7);
+        let conn = node.open().expect("room");
+        for byte in &whole[..said] {
+            node.feed(conn, &[*byte]);
+            node.advance_ms(9_000 / whole.len() as u64);
+        }
+        assert!(!node.peers[&conn].gone);
+        node.advance_ms(10_000);
+        assert!(node.peers[&conn].gone, "after {said} bytes");
+        assert_eq!(node.engine.conns.len(), 0);
+    }
+}
+
+#[test]
+fn a_peer_that_never_answers_a_close_is_cut() {
+    let mut node = Node::new(Limits::default(), 7);
+    let mut client = Client::connect(&mut node);
+    client.call_on(&mut node, 0, &Method::TxSelect);
+    assert!(!node.peers[&client.conn].gone);
+    node.advance_ms(10_000);
+    assert!(node.peers[&client.conn].gone);
+}
+
+#[test]
+fn ten_thousand_half_open_connections_cost_little_and_stop_nobody() {
+    let mut node = Node::new(Limits { connections_max: 10_001, ..Limits::default() }, 7);
+    let mut client = Client::connect(&mut node);
+    let half: Vec<ConnId> = (0..10_000).filter_map(|_| node.open()).collect();
+    assert_eq!((half.len(), node.open()), (10_000, None));
+    for conn in &half {
+        node.receive(*conn, &opening(0, |_| ())[..30]);
+    }
+    node.settle();
+    let kept: usize =
+        node.engine.conns.iter().map(|(_, conn)| conn.io.input.capacity() + conn.io.output.capacity()).sum();
+    assert!(kept < 10_000 * 8_192, "{kept} bytes of buffers");
+    client.declare(&mut node, "q", |_| ());
+    client.consume(&mut node, "q", "tag", true);
+    assert_eq!(deliveries(&client.publish(&mut node, "", "q", b"still here")), 1);
+    node.advance_ms(10_000);
+    assert_eq!(node.engine.conns.len(), 1);
+    assert!(half.iter().all(|conn| node.peers[conn].gone));
+    assert_eq!(deliveries(&client.publish(&mut node, "", "q", b"and now")), 1);
+}
+
+#[test]
+fn replies_to_a_slow_asker_wait_on_the_account_of_who_replies() {
+    let limits = Limits { output_bytes_max: 100_000, memory_bytes_max: 4 << 20, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let (mut asker, mut server) = (Client::connect(&mut node), Client::connect(&mut node));
+    server.declare(&mut node, "work", |_| ());
+    asker.consume(&mut node, "amq.rabbitmq.reply-to", "replies", true);
+    let question = Properties { reply_to: Some(b"amq.rabbitmq.reply-to"), ..Properties::default() };
+    asker.publish_with(&mut node, "", "work", &question, b"?");
+    let got = server.get(&mut node, "work", true);
+    let address = String::from_utf8_lossy(got[0].properties().reply_to.unwrap_or_default()).into_owned();
+    node.engine.writable(asker.conn, false);
+    let sent = flood(&mut node, &mut server, &address);
+    assert!(sent < 4 << 20);
+    assert!(node.take_output(asker.conn).is_empty());
+    node.engine.writable(asker.conn, true);
+    node.settle();
+    assert_eq!(deliveries(&asker.read(&mut node)), sent / 1_000);
+    assert!(!node.peers[&server.conn].paused);
+}
+
+#[test]
+fn a_hundred_thousand_returned_messages_go_back_in_order_and_in_time() {
+    let mut node = Node::new(Limits::default(), 7);
+    let (mut holder, mut feeder) = (Client::connect(&mut node), Client::connect(&mut node));
+    holder.declare(&mut node, "q", |_| ());
+    for _ in 0..200 {
+        node.feed(feeder.conn, &messages(1_000, b"", b"q", b"x"));
+    }
+    holder.qos(&mut node, 50_000, false);
+    holder.consume(&mut node, "q", "one", false);
+    holder.consume(&mut node, "q", "two", false);
+    assert_eq!(node.queue("q"), (100_000, 100_000, 2));
+    node.close(holder.conn);
+    assert_eq!(node.queue("q"), (200_000, 0, 0));
+    let said = feeder.get(&mut node, "q", true);
+    assert!(matches!(said[0].method(), Method::BasicGetOk { redelivered: true, .. }));
+}
