@@ -41,7 +41,8 @@ $(VENV)/.tools: $(VENV)/.python pyproject.toml
 
 $(VENV)/.kernel: $(VENV)/.tools $(KERNEL_SOURCES)
 	@echo "building the kernel"
-	@rm -f src/weft/_kernel*.so # a new file: nodes that run keep theirs
+	@# maturin writes into the file; a copy takes its place first, so that nodes which run keep the one they mapped.
+	@for file in $(wildcard src/weft/_kernel*.so); do cp "$$file" "$$file.new" && mv "$$file.new" "$$file"; done
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --uv --quiet
 	@touch $@
 
