@@ -111,8 +111,10 @@ def churn(bench: Bench, quick: bool) -> list[Row]:
     )
     rate = medians(runs, "conns_per_s")
     met = rate["weft"] >= 8 * rate["rabbitmq"] if "rabbitmq" in rate else None
+    what = "connect, open, publish one, close; 4 workers"
     return [
-        row("connect, open, publish one, close; 4 workers", "/s", runs, "conns_per_s", target="≥ 8 × RabbitMQ", met=met)
+        row(what, "/s", runs, "conns_per_s", target="≥ 8 × RabbitMQ", met=met),
+        row("  CPU of the broker for each", "µs", runs, "broker_cpu_us"),
     ]
 
 

@@ -40,7 +40,7 @@ QUICK_SECS = 2
 def parse(arguments: list[str]) -> argparse.Namespace:
     measures = "\n".join(f"  {measure.name:12} {measure.help}" for measure in MEASURES)
     parser = argparse.ArgumentParser(
-        prog="make bench ARGS=", description=__doc__.split("\n")[0], epilog=f"measures:\n{measures}",
+        prog="benchmarks/run.py", description=__doc__.split("\n")[0], epilog=f"measures:\n{measures}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument(
