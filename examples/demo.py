@@ -64,7 +64,7 @@ def receive(port: int) -> None:
     for _ in range(3):
         message = receiver.receive(timeout=10)
         body = bytes(message.body).decode()
-        say(f"    proton received {body!r}, {message.content_type}, number {message.properties['number']}")
+        say(f"    proton received {body!r}, {message.content_type}, number {int(message.properties['number'])}")
         receiver.accept()
     connection.close()
     say("proton (AMQP 1.0) received them from the same port: one queue, two protocols.\n")
@@ -74,9 +74,9 @@ def run_task(port: int) -> None:
     """A Celery worker and a caller, unmodified."""
     url = f"amqp://guest:guest@127.0.0.1:{port}//"
     os.environ["BROKER_URL"] = url
-    command = [sys.executable, "-m", "celery", "--app", "tasks", "worker", "--pool", "solo", "--loglevel", "ERROR"]
+    command = [sys.executable, "-m", "celery", "--quiet", "--app", "tasks", "worker", "--pool", "solo"]
     worker = subprocess.Popen(
-        [*command, "--quiet", "--without-mingle"], cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "--loglevel", "ERROR"], cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         sys.path.insert(0, str(HERE))
@@ -97,7 +97,9 @@ def run_task(port: int) -> None:
 def compare() -> None:
     """The quick half of the benchmarks, which explain themselves."""
     say("How fast is that? The same load on this machine:\n")
-    subprocess.run([sys.executable, str(BENCHMARKS), "--quick"], check=True)
+    code = subprocess.run([sys.executable, str(BENCHMARKS), "--quick"], check=False).returncode
+    if code:
+        say("Not everything could be measured here; the reason stands above.")
 
 
 def main() -> None:
