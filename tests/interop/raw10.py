@@ -38,6 +38,23 @@ def encode(value: Any) -> bytes:
     return bytes(data.encode())
 
 
+def decode(data: Data) -> Any:
+    """The value `data` stands at. Proton's own reading cannot have binary keys in maps, which unsettled maps have."""
+    kind = data.type()
+    if kind == Data.BINARY:
+        return bytes(data.get_binary())
+    if kind not in (Data.DESCRIBED, Data.LIST, Data.MAP):
+        return data.get_object()
+    data.enter()
+    values = []
+    while data.next():
+        values.append(decode(data))
+    data.exit()
+    if kind == Data.DESCRIBED:
+        return Described(*values)
+    return values if kind == Data.LIST else dict(zip(values[::2], values[1::2], strict=True))
+
+
 def frame(channel: int, body: bytes, kind: int = 0) -> bytes:
     return struct.pack(">IBBH", 8 + len(body), 2, kind, channel) + body
 
@@ -97,7 +114,7 @@ class Raw10:
             used = data.decode(body)
             data.rewind()
             data.next()
-            described = data.get_object()
+            described = decode(data)
             return Performative(channel, int(described.descriptor), list(described.value), body[used:])
 
     def expect(self, code: int) -> Performative:

@@ -203,8 +203,8 @@ def test_stopped_link_does_not_stop_the_other(
 
 def test_consumers_share_a_queue_in_turn(client10: Client10, channel: BlockingChannel, queue: str) -> None:
     receivers = [client10.receiver(queue, credit=100) for _ in range(3)]
-    fill_bodies = [b"%d" % number for number in range(30)]
-    publish(channel, queue, *fill_bodies)
+    client10.round_trip()
+    publish(channel, queue, *(b"%d" % number for number in range(30)))
     client10.wait(lambda: sum(each.queued for each in receivers) == 30)
     assert [each.queued for each in receivers] == [10, 10, 10]
 

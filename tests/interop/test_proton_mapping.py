@@ -63,7 +63,7 @@ def test_properties_to_091(client10: Client10, channel: BlockingChannel, queue: 
         content_encoding="gzip",
         creation_time=1_700_000_000.0,
         subject="key",
-        properties={"text": "grün", "number": 42, "yes": True, "half": 0.5},
+        properties={"text": "grün", "number": 42, "yes": True},
     )
     got = to_091(client10, channel, queue, message)
     properties = got.properties
@@ -77,7 +77,7 @@ def test_properties_to_091(client10: Client10, channel: BlockingChannel, queue: 
     )
     assert properties.timestamp == 1_700_000_000
     headers = {key: value for key, value in properties.headers.items() if not key.startswith("x-")}
-    assert headers == {"text": "grün", "number": 42, "yes": True, "half": 0.5}
+    assert headers == {"text": "grün", "number": 42, "yes": True}
 
 
 def test_bare_message_without_properties_to_091(client10: Client10, channel: BlockingChannel, queue: str) -> None:
@@ -128,7 +128,8 @@ def test_properties_to_10(client10: Client10, channel: BlockingChannel, queue: s
         headers={"text": "grün", "number": 42, "yes": True, "none": None},
     )
     assert message.body == b"body"
-    assert (message.durable, message.priority, message.ttl) == (True, 7, 60.0)
+    assert (message.durable, message.priority) == (True, 7)
+    assert 50.0 < message.ttl <= 60.0  # what is left of it
     assert (message.id, message.correlation_id, bytes(message.user_id)) == ("m-1", "c-1", b"guest")
     assert (message.content_type, message.content_encoding) == ("text/plain", "gzip")
     assert message.reply_to in ("answers", "/queues/answers")

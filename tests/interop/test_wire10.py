@@ -82,8 +82,9 @@ def test_everything_in_one_packet(fresh: Raw10, channel: BlockingChannel, queue:
         )
     )
     assert fresh.read_bytes(8) == raw10.HEADER
-    for code in (raw10.OPEN, raw10.BEGIN, raw10.ATTACH, raw10.CLOSE):
-        assert condition(fresh.expect(code)) == "" or code != raw10.CLOSE
+    for code in (raw10.OPEN, raw10.BEGIN, raw10.ATTACH):
+        fresh.expect(code)
+    assert condition(fresh.expect(raw10.CLOSE)) == ""
     wait_depth(channel, queue, 1)
 
 
@@ -240,7 +241,7 @@ def test_sender_resumes_and_learns_the_outcome(peer: Raw10, channel: BlockingCha
     assert disposition.field(4) == ACCEPTED
     peer.detach(0, closed=False)  # without having settled
     attach = peer.attach("link", 0, queue, sends=True, second=True, unsettled={b"tag": None})
-    assert {bytes(tag): state for tag, state in attach.field(7).items()} == {b"tag": ACCEPTED}
+    assert attach.field(7) == {b"tag": ACCEPTED}
     assert take_all(channel, queue) == [b"once"]
 
 
@@ -248,18 +249,18 @@ def suspended_delivery(peer: Raw10, queue: str) -> bytes:
     """Receive one message, settle nothing, detach; the delivery's tag."""
     peer.attach("link", 0, queue, sends=False)
     peer.credit(0, 1)
-    tag = bytes(peer.expect(raw10.TRANSFER).field(2))
+    transfer = peer.expect(raw10.TRANSFER)
     peer.detach(0, closed=False)
-    return tag
+    return bytes(transfer.field(2))
 
 
 def test_receiver_resumes_with_an_outcome(peer: Raw10, channel: BlockingChannel, queue: str) -> None:
     publish(channel, queue, b"done")
     tag = suspended_delivery(peer, queue)
     attach = peer.attach("link", 0, queue, sends=False, unsettled={tag: ACCEPTED})
-    assert [bytes(each) for each in attach.field(7)] == [tag]
+    assert list(attach.field(7)) == [tag]
     resumed = peer.expect(raw10.TRANSFER)
-    assert (bytes(resumed.field(2)), resumed.field(4), resumed.field(8)) == (tag, True, True)
+    assert (resumed.field(2), resumed.field(4), resumed.field(8)) == (tag, True, True)
     peer.detach(0, closed=True)
     wait_depth(channel, queue, 0)
 
