@@ -161,8 +161,8 @@ void flow_sent(long sent) {
 }
 
 void flow_received(long received) {
-    flow.received = received;
-    flow.received_s = now_s();
+    atomic_store_explicit(&flow.received, received, memory_order_relaxed); /* once per message: no fence is needed */
+    atomic_store_explicit(&flow.received_s, now_s(), memory_order_relaxed);
 }
 
 bool flow_ended(void) {
