@@ -1,7 +1,8 @@
 /* The fast=1 side of the load generators: clients that speak the protocol themselves.
  *
- * Messages are encoded once, written 64 KiB at a time, and counted on arrival without being looked at, so that the client
- * costs next to nothing and the broker is what is measured. Each call runs one side of a flow (load.h) to its end. */
+ * Messages are encoded once, written 64 KiB at a time, and counted on arrival without being looked at, so that the
+ * client costs next to nothing and the broker is what is measured. Each call runs one side of a flow (load.h) to
+ * its end. */
 #ifndef FAST_H
 #define FAST_H
 

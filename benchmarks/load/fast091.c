@@ -1,8 +1,9 @@
 /* AMQP 0-9-1 frames by hand, for load091 with fast=1.
  *
- * Owns the encoding of basic.publish with its content, and a scanner that counts deliveries. Comes in: a socket on which the
- * library has opened a connection and channel 1; goes out: the counters of the flow (load.h). It never answers the broker:
- * heartbeats are off and deliveries need no acks. Frame layout: AMQP 0-9-1 specification, sections 2.3.5 and 4.2. */
+ * Owns the encoding of basic.publish with its content, and a scanner that counts deliveries. Comes in: a socket on
+ * which the library has opened a connection and channel 1; goes out: the counters of the flow (load.h). It never
+ * answers the broker: heartbeats are off and deliveries need no acks. Frame layout: AMQP 0-9-1 specification,
+ * sections 2.3.5 and 4.2. */
 #include "fast.h"
 #include "load.h"
 
@@ -68,8 +69,8 @@ long fast091_publish(int socket, const char *queue, const void *body, size_t siz
     return sent;
 }
 
-/* Steps over the whole frames in `bytes` and counts the messages they complete. Bodies are not looked at: `skip` is how much of
- * the current frame is still to come. */
+/* Steps over the whole frames in `bytes` and counts the messages they complete. Bodies are not looked at: `skip` is
+ * how much of the current frame is still to come. */
 struct scanner {
     size_t skip;
     uint64_t body_left;

@@ -1,8 +1,9 @@
 /* AMQP 1.0 frames by hand, for load10 with fast=1.
  *
- * Owns a client that knows just enough: SASL, open, begin, attach, flow and pre-settled transfers of one frame each. Comes in: the
- * broker's address (options) and one encoded message; goes out: the counters of the flow (load.h). It keeps to the credit and
- * to the session window that the broker grants, and grants both itself. Encodings: AMQP 1.0 specification, parts 1, 2 and 5. */
+ * Owns a client that knows just enough: SASL, open, begin, attach, flow and pre-settled transfers of one frame
+ * each. Comes in: the broker's address (options) and one encoded message; goes out: the counters of the flow
+ * (load.h). It keeps to the credit and to the session window that the broker grants, and grants both itself.
+ * Encodings: AMQP 1.0 specification, parts 1, 2 and 5. */
 #define _GNU_SOURCE
 #include "fast.h"
 #include "load.h"
@@ -244,7 +245,8 @@ static struct client *dial(void) {
 
 /* ---- the two sides ---- */
 
-/* What the broker has allowed, as the ids at which to stop: delivery ids and delivery-count both start at 0 and run together. */
+/* What the broker has allowed, as the ids at which to stop: delivery ids and delivery-count both start at 0 and run
+ * together. */
 struct allowance {
     uint32_t window_end, credit_end;
 };
@@ -281,7 +283,8 @@ static size_t put_transfer(struct bytes *out, const void *message, size_t length
 }
 
 long fast10_publish(const char *address, const void *message, size_t length, struct meter *meter) {
-    if (length > FAST_BATCH_BYTES - TRANSFER_BYTES) fail("fast=1 sends messages of up to %d bytes", FAST_BATCH_BYTES - TRANSFER_BYTES);
+    if (length > FAST_BATCH_BYTES - TRANSFER_BYTES)
+        fail("fast=1 sends messages of up to %d bytes", FAST_BATCH_BYTES - TRANSFER_BYTES);
     struct client *client = dial();
     struct bytes batch = {allocate(FAST_BATCH_BYTES), 0};
     size_t id_at = put_transfer(&batch, message, length), one = batch.length;

@@ -1,7 +1,8 @@
 /* The parts that every load generator shares; what each is for stands in load.h.
  *
- * Owns the parsed options, the counters of the running flow and the result line under construction. Comes in: the command
- * line and /proc. Goes out: one JSON object, or one line of error. It must never know a protocol or a broker by name. */
+ * Owns the parsed options, the counters of the running flow and the result line under construction. Comes in: the
+ * command line and /proc. Goes out: one JSON object, or one line of error. It must never know a protocol or a
+ * broker by name. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -67,8 +68,8 @@ static void help(const char *title, const struct mode *modes) {
         snprintf(pair, sizeof pair, "%s=%s", option->key, option->value);
         printf("  %-16s %s\n", pair, option->help);
     }
-    printf("\nOne JSON object is printed per run. cpu figures are microseconds per unit of work; other_cpu is how many\n"
-           "cores something else kept busy meanwhile: repeat a run that was disturbed.\n");
+    printf("\nOne JSON object is printed per run. cpu figures are microseconds per unit of work; other_cpu is how\n"
+           "many cores something else kept busy meanwhile: repeat a run that was disturbed.\n");
 }
 
 int load_main(int argc, char **argv, const char *title, void (*prepare)(const char *mode), const struct mode *modes,
@@ -231,7 +232,8 @@ static double machine_cpu_s(void) {
     unsigned long user, nice, system, idle, wait, hard, soft, stolen;
     FILE *file = fopen("/proc/stat", "r");
     if (!file) return 0;
-    int fields = fscanf(file, "cpu %lu %lu %lu %lu %lu %lu %lu %lu", &user, &nice, &system, &idle, &wait, &hard, &soft, &stolen);
+    int fields = fscanf(file, "cpu %lu %lu %lu %lu %lu %lu %lu %lu", &user, &nice, &system, &idle, &wait, &hard, &soft,
+                        &stolen);
     fclose(file);
     return fields == 8 ? (double)(user + nice + system + hard + soft + stolen) / sysconf(_SC_CLK_TCK) : 0;
 }
@@ -319,7 +321,8 @@ uint64_t peek(const uint8_t *from, int width) {
     return value;
 }
 
-/* Reading and writing wait in the kernel, which costs the client no second system call; reads give up after the timeout. */
+/* Reading and writing wait in the kernel, which costs the client no second system call; reads give up after the
+ * timeout. */
 void blocking_socket(int socket, int receive_timeout_ms) {
     struct timeval timeout = {receive_timeout_ms / 1000, receive_timeout_ms % 1000 * 1000};
     int flags = fcntl(socket, F_GETFL);

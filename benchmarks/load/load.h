@@ -1,9 +1,9 @@
 /* What every load generator shares: options, clock, samples, the broker's own accounts, one line of results.
  *
- * A program hands its table of modes and options to `load_main`, which reads `MODE key=value ...`, prints help and refuses
- * what it does not know. Results leave as one JSON object on standard output; anything that goes wrong leaves as one line
- * on standard error and exit code 1. Nothing here knows a messaging protocol. CPU and memory of the broker are read from
- * /proc as proc(5) describes them. */
+ * A program hands its table of modes and options to `load_main`, which reads `MODE key=value ...`, prints help and
+ * refuses what it does not know. Results leave as one JSON object on standard output; anything that goes wrong
+ * leaves as one line on standard error and exit code 1. Nothing here knows a messaging protocol. CPU and memory of
+ * the broker are read from /proc as proc(5) describes them. */
 #ifndef LOAD_H
 #define LOAD_H
 
@@ -36,7 +36,8 @@ void *allocate(size_t bytes); /* zeroed; ends the program when there is none */
 void open_files_limit_raise(void);
 pthread_t start_thread(void *(*body)(void *), void *argument);
 
-/* A run of messages from a publisher to a consumer, each in its thread. `total` is -1 until the publisher has stopped. */
+/* A run of messages from a publisher to a consumer, each in its thread. `total` is -1 until the publisher has
+ * stopped. */
 struct flow {
     atomic_long sent, received, total;
     _Atomic double started_s, sent_s, received_s;

@@ -1,8 +1,9 @@
 /* Load over AMQP 0-9-1, with the C client library that others use (librabbitmq).
  *
- * Owns the modes below: who publishes, who consumes, what is counted. Comes in: options; goes out: one JSON object (load.h).
- * Nothing here is tuned to one broker: every peer gets the same calls. With fast=1 the library only opens the connection;
- * fast091.c then speaks for it. Methods and their meaning: AMQP 0-9-1 reference, and RabbitMQ's page on confirms. */
+ * Owns the modes below: who publishes, who consumes, what is counted. Comes in: options; goes out: one JSON object
+ * (load.h). Nothing here is tuned to one broker: every peer gets the same calls. With fast=1 the library only opens
+ * the connection; fast091.c then speaks for it. Methods and their meaning: AMQP 0-9-1 reference, and RabbitMQ's
+ * page on confirms. */
 #define _GNU_SOURCE
 #include "fast.h"
 #include "load.h"
@@ -32,10 +33,12 @@ static uint8_t *body;
 
 static void check(amqp_rpc_reply_t reply, const char *what) {
     if (reply.reply_type == AMQP_RESPONSE_NORMAL) return;
-    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) fail("%s: %s", what, amqp_error_string2(reply.library_error));
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
+        fail("%s: %s", what, amqp_error_string2(reply.library_error));
     if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION || !reply.reply.decoded) fail("%s: no answer", what);
     amqp_channel_close_t *close = reply.reply.decoded; /* connection.close begins with the same fields */
-    fail("%s: the broker said %d %.*s", what, close->reply_code, (int)close->reply_text.len, (char *)close->reply_text.bytes);
+    fail("%s: the broker said %d %.*s", what, close->reply_code, (int)close->reply_text.len,
+         (char *)close->reply_text.bytes);
 }
 
 static connection_t dial(void) {
@@ -44,7 +47,8 @@ static connection_t dial(void) {
     if (!socket) fail("no memory for a connection");
     int status = amqp_socket_open(socket, text("host"), (int)number("port"));
     if (status) fail("connect to %s:%s: %s", text("host"), text("port"), amqp_error_string2(status));
-    check(amqp_login(connection, text("vhost"), 0, FRAME_BYTES_MAX, 0, AMQP_SASL_METHOD_PLAIN, text("user"), text("password")),
+    check(amqp_login(connection, text("vhost"), 0, FRAME_BYTES_MAX, 0, AMQP_SASL_METHOD_PLAIN, text("user"),
+                     text("password")),
           "log in");
     amqp_channel_open(connection, 1);
     check(amqp_get_rpc_reply(connection), "open a channel");
@@ -75,7 +79,8 @@ static void delete_queue(connection_t connection, const char *name) {
 static void publish(connection_t connection, const char *key, const void *from, size_t length, int delivery_mode) {
     amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = delivery_mode};
     amqp_bytes_t message = {length, (void *)from};
-    int status = amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(key), 0, 0, &properties, message);
+    int status =
+        amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(key), 0, 0, &properties, message);
     if (status) fail("publish: %s", amqp_error_string2(status));
 }
 
@@ -214,8 +219,9 @@ static void publish_confirmed(connection_t connection, struct window *window) {
 static void reliable(void) {
     long slots = (long)number("window");
     if (slots < 1) fail("window=%ld: at least one message must be on its way", slots);
-    struct window window = {.size = slots, .published_s = allocate(slots * sizeof(double)), .confirmed = allocate(slots)};
-    window.latency = samples_new(CONFIRM_SAMPLES_MAX);
+    struct window window = {.size = slots, .latency = samples_new(CONFIRM_SAMPLES_MAX)};
+    window.published_s = allocate(slots * sizeof(double));
+    window.confirmed = allocate(slots);
     pthread_t consumer = start_thread(consume_confirmed, NULL);
     flow_wait_ready();
     connection_t connection = dial();
@@ -256,8 +262,8 @@ static void *consume_stamped(void *unused) {
     return unused;
 }
 
-/* One message every 1/rate seconds, whether or not the broker keeps up. A message's age counts from when it was due, so that a
- * stall is charged to every message it delayed. */
+/* One message every 1/rate seconds, whether or not the broker keeps up. A message's age counts from when it was
+ * due, so that a stall is charged to every message it delayed. */
 static void paced(void) {
     double rate = number("rate"), secs = number("secs"), due;
     if (rate < 1 || size < sizeof due) fail("paced needs rate >= 1 and size >= %zu", sizeof due);
@@ -429,7 +435,8 @@ static void churn(void) {
     for (int i = 0; i < workers; i++) pthread_join(threads[i], NULL);
     double seconds = now_s() - flow.started_s, waiting_s = now_s();
     long arrived;
-    while ((arrived = declare(control, queue_name, false, true)) < visits && now_s() - waiting_s < REPLY_TIMEOUT_S) nap(0.02);
+    while ((arrived = declare(control, queue_name, false, true)) < visits && now_s() - waiting_s < REPLY_TIMEOUT_S)
+        nap(0.02);
     meter_stop(&meter);
     report_open("churn");
     report("workers", workers);

@@ -1,9 +1,9 @@
 /* Load over AMQP 1.0, with the C client library that others use (Qpid Proton's proactor).
  *
- * Owns the modes below: who sends, who receives, what is counted. Comes in: options; goes out: one JSON object (load.h).
- * Each client is a proactor of its own in a thread of its own, and a role: a table of what it does on credit, message and
- * outcome. Nothing here is tuned to one broker; with fast=1 fast10.c takes the library out. Links, credit and settlement:
- * AMQP 1.0 specification, part 2. */
+ * Owns the modes below: who sends, who receives, what is counted. Comes in: options; goes out: one JSON object
+ * (load.h). Each client is a proactor of its own in a thread of its own, and a role: a table of what it does on
+ * credit, message and outcome. Nothing here is tuned to one broker; with fast=1 fast10.c takes the library out.
+ * Links, credit and settlement: AMQP 1.0 specification, part 2. */
 #define _GNU_SOURCE
 #include "fast.h"
 #include "load.h"
@@ -151,7 +151,8 @@ static void take_outcome(struct client *client, pn_delivery_t *delivery) {
 static void check(pn_event_t *event, pn_condition_t *condition) {
     if (!condition || !pn_condition_is_set(condition)) return;
     const char *description = pn_condition_get_description(condition);
-    fail("%s: %s %s", pn_event_type_name(pn_event_type(event)), pn_condition_get_name(condition), description ? description : "");
+    fail("%s: %s %s", pn_event_type_name(pn_event_type(event)), pn_condition_get_name(condition),
+         description ? description : "");
 }
 
 static void handle(struct client *client, pn_event_t *event) {
@@ -165,7 +166,8 @@ static void handle(struct client *client, pn_event_t *event) {
         break;
     case PN_LINK_FLOW:
     case PN_TRANSPORT:
-        if (role->on_credit && client->sender && !client->closing && pn_link_credit(client->sender) > 0) role->on_credit(client);
+        if (role->on_credit && client->sender && !client->closing && pn_link_credit(client->sender) > 0)
+            role->on_credit(client);
         break;
     case PN_DELIVERY:
         if (pn_link_is_receiver(pn_delivery_link(delivery))) take_message(client, delivery);
@@ -230,7 +232,8 @@ static void pump(struct client *client) {
     bool more = true;
     if (pn_session_outgoing_bytes(session) < UNWRITTEN_BYTES_MAX) {
         long bite = BITE_BYTES / message.size + 1;
-        while (bite-- && may_send(client) && (more = flow_more(client->sent))) send_bytes(client, message.start, message.size);
+        while (bite-- && may_send(client) && (more = flow_more(client->sent)))
+            send_bytes(client, message.start, message.size);
         flow.sent = client->sent;
         if (more && may_send(client)) pn_connection_wake(client->connection);
     }
@@ -258,7 +261,8 @@ static void time_outcome(struct client *client, pn_delivery_t *delivery) {
 
 static const struct role sending = {
     .send_to = address, .on_credit = start_or_pump, .on_outcome = time_outcome, .on_wake = pump};
-static const struct role receiving = {.receive_from = address, .on_message = count_message, .on_wake = end_when_all_came};
+static const struct role receiving = {
+    .receive_from = address, .on_message = count_message, .on_wake = end_when_all_came};
 
 static void *receive_fast(void *unused) {
     fast10_consume(address);

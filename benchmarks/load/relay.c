@@ -1,7 +1,8 @@
 /* The floor under every broker: a process that copies bytes from one socket to another and does nothing else.
  *
- * Owns a relay process and the two clients around it, so that its figures stand beside those of load091 and load10. Comes in:
- * options; goes out: one JSON object (load.h). There are no messages on the wire, only so many bytes counted as one. */
+ * Owns a relay process and the two clients around it, so that its figures stand beside those of load091 and load10.
+ * Comes in: options; goes out: one JSON object (load.h). There are no messages on the wire, only so many bytes
+ * counted as one. */
 #define _GNU_SOURCE
 #include "load.h"
 
