@@ -123,6 +123,8 @@ def app(broker: Any) -> Iterator[Celery]:
 
     with celery_tasks.app as application:
         yield application
+        application.backend.result_consumer.stop()
+        application.pool.force_close_all()
 
 
 @pytest.fixture(scope="module")
