@@ -1,7 +1,8 @@
 """The contract of the native kernel; `make check` compares it with the built binary.
 
-The engine owns all connections, tables and queues of one node. It has no socket, clock, thread or file: bytes and time come in,
-bytes, signals and events go out. Call it from one thread only. Four kinds of method: world to engine (plain verbs), engine to world
+The engine owns all connections, tables and queues of one node. It has no socket, clock, thread or file: bytes and time
+come in, bytes, signals and events go out. Call it from one thread only. Four kinds of method: world to engine (plain
+verbs), engine to world
 (`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
 """
 
@@ -13,6 +14,8 @@ from typing_extensions import Buffer
 from weft.model.changes import Change
 from weft.model.events import Event
 from weft.model.limits import Limits
+
+__all__ = ["EVENTS", "FLUSH", "LOCAL", "MORE", "OUTPUT", "PAUSE", "TIMER", "Engine", "keep_buffers"]
 
 OUTPUT: int
 FLUSH: int

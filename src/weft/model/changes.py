@@ -3,7 +3,8 @@
 Owns the closed set of frozen change classes that `Engine.apply` takes; controllers build them, the kernel reads them.
 Each change compiles to a table row that then serves every message without asking again.
 Nothing here may import the rest of weft or hold behaviour.
-Rule: `apply` takes a list, in order; a change that names something unknown raises LocalProtocolError and applies nothing after it.
+Rule: `apply` takes a list, in order; a change that names something unknown raises LocalProtocolError and applies
+nothing after it.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class SetAddress:
-    """Where messages with this `to` go. Answers AddressRequested; `exchange` None means nowhere (`code`, `text` say why)."""
+    """Where messages with this `to` go. Answers AddressRequested; `exchange` None means nowhere (`code`, `text` say
+    why).
+    """
 
     principal: int
     address: str

@@ -1,9 +1,11 @@
 """What the engine tells Python: requests that want a decision, and things that happened.
 
-Owns the closed set of frozen event classes that `Engine.poll_events` returns; the kernel builds them, controllers match on them.
+Owns the closed set of frozen event classes that `Engine.poll_events` returns; the kernel builds them, controllers match
+on them.
 They come out of the engine per connection, link or change of topology, never per message.
 Nothing here may import the rest of weft or hold behaviour.
-Rule: every request carries a `request` number and is answered by exactly one change naming it (see `weft.model.changes`).
+Rule: every request carries a `request` number and is answered by exactly one change naming it (see
+`weft.model.changes`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ Table = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class AuthRequested:
-    """A peer wants to enter. Answer: Accept, Challenge or Refuse(403). Later steps of one exchange repeat the event with step + 1."""
+    """A peer wants to enter. Answer: Accept, Challenge or Refuse(403). Later steps of one exchange repeat the event
+    with step + 1.
+    """
 
     request: int
     conn: int
@@ -35,7 +39,9 @@ class OpenRequested:
     conn: int
     wire: Literal["0-9-1", "1.0"]
     vhost: str
-    """0-9-1: as sent. 1.0: the part after `vhost:` in open.hostname, else the empty string (the default virtual host)."""
+    """0-9-1: as sent. 1.0: the part after `vhost:` in open.hostname, else the empty string (the default virtual
+    host).
+    """
     container: str
     properties: Table
 
@@ -75,7 +81,9 @@ class ExchangeDelete:
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclare:
-    """queue.declare; an empty name asks for a server-made one (or, passive, was replaced by the channel's last queue)."""
+    """queue.declare; an empty name asks for a server-made one (or, passive, was replaced by the channel's last
+    queue).
+    """
 
     name: str
     passive: bool
@@ -111,7 +119,9 @@ Operation = ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | Bind
 
 @dataclass(frozen=True, slots=True)
 class TopologyRequested:
-    """A peer changes or checks the topology of its virtual host. Answer: Accept(name=, messages=, consumers=) or Refuse."""
+    """A peer changes or checks the topology of its virtual host. Answer: Accept(name=, messages=, consumers=) or
+    Refuse.
+    """
 
     request: int
     conn: int
@@ -121,7 +131,9 @@ class TopologyRequested:
 
 @dataclass(frozen=True, slots=True)
 class Terminus:
-    """The node's end of an AMQP 1.0 link as the peer asked for it: its source when it receives, its target when it sends."""
+    """The node's end of an AMQP 1.0 link as the peer asked for it: its source when it receives, its target when it
+    sends.
+    """
 
     address: str | None
     dynamic: bool = False
@@ -131,7 +143,9 @@ class Terminus:
     distribution: str = ""
     capabilities: tuple[str, ...] = ()
     lifetime: str = ""
-    """Lifetime policy of a dynamic node: delete-on-close, delete-on-no-links, delete-on-no-messages, delete-on-no-links-or-messages."""
+    """Lifetime policy of a dynamic node: delete-on-close, delete-on-no-links, delete-on-no-messages,
+    delete-on-no-links-or-messages.
+    """
     filters: Table = field(default_factory=dict)
     """Filters by descriptor symbol (e.g. `apache.org:selector-filter:string`), values decoded."""
 
@@ -161,7 +175,8 @@ class AddressRequested:
 
 @dataclass(frozen=True, slots=True)
 class LinkClosed:
-    """A link whose acceptance asked for it (AcceptLink.watch) is gone; `closed` tells detach with close from suspension.
+    """A link whose acceptance asked for it (AcceptLink.watch) is gone; `closed` tells detach with close from
+    suspension.
 
     With `conn` 0 it is a local consumer (`link` is its handle) whose queue was deleted.
     """
@@ -198,7 +213,9 @@ class ReadingResumed:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnused:
-    """The last consumer of an auto-delete queue left, or an `expires` queue was idle for long enough, or a dynamic node is due."""
+    """The last consumer of an auto-delete queue left, or an `expires` queue was idle for long enough, or a dynamic node
+    is due.
+    """
 
     vhost: str
     queue: str

@@ -1,6 +1,7 @@
 """Every limit of a node, with its default and why that number.
 
-Owns the frozen `Limits` value handed to the engine at its birth; configuration fills it, the kernel and the node obey it.
+Owns the frozen `Limits` value handed to the engine at its birth; configuration fills it, the kernel and the node obey
+it.
 Nothing here may import the rest of weft or hold behaviour beyond validation.
 Rule: each queue, buffer, table and loop of the product has its bound here, unit last.
 """
@@ -15,7 +16,9 @@ class Limits:
     """Bounds of one node."""
 
     frame_bytes_max: int = 131_072
-    """Largest frame we take or make, both protocols: RabbitMQ's default, so its clients negotiate as they are used to."""
+    """Largest frame we take or make, both protocols: RabbitMQ's default, so its clients negotiate as they are used
+    to.
+    """
     channels_max: int = 2_047
     """Channels (0-9-1) or sessions (1.0) on one connection: RabbitMQ's default for channels."""
     links_max: int = 1_024
@@ -27,11 +30,15 @@ class Limits:
     memory_bytes_max: int = 0
     """Memory for messages; 0 means 40 % of the machine's."""
     output_bytes_max: int = 262_144
-    """Output waiting per connection before delivery to it pauses: a few socket buffers, so memory follows consumers, not queues."""
+    """Output waiting per connection before delivery to it pauses: a few socket buffers, so memory follows consumers,
+    not queues.
+    """
     flush_bytes: int = 262_144
     """Output of all connections together after which the node must flush before it reads more (Signal.FLUSH)."""
     work_max: int = 20_000
-    """Units of work (a frame, an enqueue, a delivery) one engine call may do before it returns Signal.MORE: about 5 ms."""
+    """Units of work (a frame, an enqueue, a delivery) one engine call may do before it returns Signal.MORE: about 5
+    ms.
+    """
     link_credit: int = 1_000
     """Credit a sending 1.0 peer holds: enough to keep a pipe full, small enough to stop a flood quickly."""
     session_window: int = 5_000
