@@ -27,15 +27,17 @@ pub fn header<'m>(message: &'m Message, name: &[u8]) -> Option<FieldRef<'m>> {
     }
 }
 
-/// The routing keys of a message's CC header (0-9-1).
+/// The routing keys of a message's CC header (0-9-1) or x-cc annotation (1.0).
 pub fn copy_keys(message: &Message) -> Vec<&[u8]> {
-    let headers = match &message.kind {
-        Kind::Amqp091 => peek(message.head()).ok().and_then(|peek| peek.headers),
-        Kind::Amqp10(_) => None,
-    };
-    match headers.and_then(|headers| headers.get(b"CC")) {
-        Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_bytes()).collect(),
-        _ => Vec::new(),
+    match &message.kind {
+        Kind::Amqp091 => match peek(message.head()).ok().and_then(|peek| peek.headers?.get(b"CC")) {
+            Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_bytes()).collect(),
+            _ => Vec::new(),
+        },
+        Kind::Amqp10(head) => match property(message, head.message_annotations, "x-cc") {
+            Some(Value10::List(keys)) => keys.iter().filter_map(|key| key.as_str()).map(str::as_bytes).collect(),
+            _ => Vec::new(),
+        },
     }
 }
 

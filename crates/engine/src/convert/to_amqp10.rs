@@ -28,7 +28,7 @@ pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut 
     for (key, value) in headers.iter() {
         match (key, value) {
             (b"CC", Value091::Array(_)) => {
-                drop(annotations.put_with(Value10::Symbol("x-cc"), |out| put_as_10(out, value)))
+                annotations.put_with(Value10::Symbol("x-cc"), |out| put_as_10(out, value));
             }
             ([b'x', b'-', ..], _) => put_annotation(&mut annotations, key, value, message.deaths.is_some()),
             (_, Value091::Array(_) | Value091::Table(_)) => {}

@@ -11,6 +11,7 @@ pub mod frame;
 #[rustfmt::skip]
 pub mod generated;
 mod outcome;
+pub mod peek;
 mod performative;
 mod reader;
 #[cfg(test)]

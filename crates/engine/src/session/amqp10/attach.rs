@@ -62,18 +62,19 @@ impl Session {
         if let Some(place) = self.names.get(&(peer_sends, Rc::from(attach.name))).copied() {
             self.steal_link(io, broker, place);
         }
-        let terminus = match (peer_sends, &attach.target, &attach.source) {
-            (true, Some(AttachTarget::Coordinator(_)), _) => {
+        let terminus = match (peer_sends, &attach.target) {
+            (true, Some(AttachTarget::Coordinator(_))) => {
                 self.attach_coordinator(io, broker, number, attach);
                 return Ok(());
             }
-            (true, Some(AttachTarget::Target(target)), _) => terminus::of_target(target),
-            (false, _, Some(source)) => terminus::of_source(source),
-            (true, None, _) | (false, _, None) => {
-                let refusal = (condition::INVALID_FIELD, "a link needs a terminus at the node".to_owned());
+            (true, Some(AttachTarget::Target(target))) => terminus::of_target(target),
+            (true, None) => {
+                let refusal = (condition::INVALID_FIELD, "a sender needs a target".to_owned());
                 self.refuse_link(io, number, attach, &refusal);
                 return Ok(());
             }
+            // Without a source, a receiver asks for the one it had before.
+            (false, _) => terminus::of_source(&attach.source.unwrap_or_default()),
         };
         let request = broker.next_request();
         broker.events.push(Event::AttachRequested {
@@ -234,7 +235,7 @@ impl Session {
         attach: &Attach<'_>,
         plan: &LinkPlan,
     ) -> Result<(), Refusal> {
-        let Some(asked) = attach.source else { return Err((condition::INVALID_FIELD, "no source".to_owned())) };
+        let asked = attach.source.unwrap_or_default();
         let queue = self.usable_queue(io, broker, plan.queue.as_deref().unwrap_or_default())?;
         let consumer = consumer_of(io, queue, number, attach, plan)?;
         let name: Rc<str> = attach.name.into();

@@ -4,7 +4,7 @@
 //! annotations with what the node itself has to say. Everything from the properties on is copied byte for byte; delivery annotations
 //! end with the hop they came for. It must never touch a bare message. Rule: AMQP 1.0 section 3.2.
 
-use weft_wire::amqp10::sections::{self, Head, Span};
+use weft_wire::amqp10::sections::{self, Head};
 use weft_wire::amqp10::{Composite, Compound, Header, Map, MapBuf, Reader, Value, descriptor};
 
 use crate::broker::Death;
@@ -14,6 +14,10 @@ use crate::queue::ready::{Entry, NEVER};
 
 /// Annotations that only the node writes.
 const OWN: [&str; 3] = ["x-exchange", "x-routing-key", "x-opt-deaths"];
+
+/// A header that says nothing, and the same as the first to see the message gets it.
+const EMPTY_HEADER: &[u8] = b"\x00\x53\x70\x45";
+const FRESH_HEADER: &[u8] = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41";
 
 /// Does the node add annotations to this message?
 #[inline]
@@ -56,9 +60,12 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
 
 /// Appends the header section of a 1.0 message, with what changed since it came.
 #[inline]
-pub(super) fn write_header(out: &mut Vec<u8>, entry: &Entry, head: &Head, now_ns: u64) {
-    let span = |span: Span| Header::decode(span.of(entry.message.head())).ok();
-    let came = head.header.and_then(span).unwrap_or_default();
+fn write_header(out: &mut Vec<u8>, entry: &Entry, head: &Head, now_ns: u64) {
+    let section = head.header.map_or(EMPTY_HEADER, |span| span.of(entry.message.head()));
+    if section == EMPTY_HEADER && !entry.redelivered && entry.failures == 0 {
+        return out.extend_from_slice(FRESH_HEADER);
+    }
+    let came = Header::decode(section).unwrap_or_default();
     let header = Header {
         ttl: came.ttl.and_then(|_| left_ms(entry, now_ns)),
         first_acquirer: !entry.redelivered,
@@ -71,7 +78,7 @@ pub(super) fn write_header(out: &mut Vec<u8>, entry: &Entry, head: &Head, now_ns
 /// What is left of a message's own time to live.
 fn left_ms(entry: &Entry, now_ns: u64) -> Option<u32> {
     let expires_ns = Some(entry.expires_ns).filter(|at_ns| *at_ns != NEVER && entry.message.traits.ttl_ms.is_some())?;
-    Some(u32::try_from(expires_ns.saturating_sub(now_ns) / 1_000_000).unwrap_or(u32::MAX))
+    Some(u32::try_from(expires_ns.saturating_sub(now_ns).div_ceil(1_000_000)).unwrap_or(u32::MAX))
 }
 
 /// What the node says of a message: the exchange it came by, and where it died.

@@ -87,7 +87,11 @@ impl Session {
             out.reserve(len + OVERHEAD_BYTES);
             let mark = encode_transfer(out, place.0, &transfer);
             head::write(out, &entry, broker.now_ns);
-            message.body().parts().for_each(|part| out.extend_from_slice(part));
+            let body = message.body();
+            match body.is_single() {
+                true => out.extend_from_slice(body.first()),
+                false => body.parts().for_each(|part| out.extend_from_slice(part)),
+            }
             end_frame(out, mark);
         } else {
             let mut prefix = Vec::new();

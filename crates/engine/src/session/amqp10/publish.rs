@@ -6,8 +6,9 @@
 
 use std::rc::Rc;
 
+use weft_wire::amqp10::peek::{self, HeaderPeek, PropertiesPeek};
 use weft_wire::amqp10::sections::{self, Head};
-use weft_wire::amqp10::{Composite, DecodeError, Header, Properties, Reader, Role, Value, condition};
+use weft_wire::amqp10::{Composite, DecodeError, Header, Properties, Role, Value, condition};
 
 use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
@@ -103,8 +104,10 @@ impl Session {
             let body = body.gather();
             return self.on_control(io, broker, place, &delivery, &body);
         }
-        let properties = head.properties.map(|span| Properties::decode(span.of(head_bytes))).transpose();
-        let properties = properties.map_err(undecodable)?.unwrap_or_default();
+        let properties = match head.properties {
+            Some(span) => properties_of(span.of(head_bytes)).map_err(undecodable)?,
+            None => PropertiesPeek::default(),
+        };
         let traits = traits_of(io, broker, head_bytes, &head, &properties).map_err(undecodable)?;
         if let Some(user) = properties.user_id {
             check_user(io, broker, place.1, user)?;
@@ -350,36 +353,47 @@ fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), 
     Err(Fault::link(handle, condition::UNAUTHORIZED_ACCESS, text))
 }
 
+/// What the header and the properties say to a queue. A priority that is left out counts as none, as in 0-9-1, so that messages of
+/// both protocols agree on their order.
 #[inline]
 fn traits_of(
     io: &Io,
     broker: &Broker,
     head_bytes: &[u8],
     head: &Head,
-    properties: &Properties<'_>,
+    properties: &PropertiesPeek<'_>,
 ) -> Result<Traits, DecodeError> {
     let mut traits = Traits { publisher: io.id.raw(), ..Traits::default() };
     if let Some(span) = head.header {
-        let section = span.of(head_bytes);
-        let header = Header::decode(section)?;
+        let header = header_of(span.of(head_bytes))?;
         traits.durable = header.durable;
-        traits.priority = if header.priority == 4 { priority_of(section) } else { header.priority };
+        traits.priority = header.priority.unwrap_or(0);
         traits.ttl_ms = header.ttl.map(u64::from);
         traits.delivery_count = header.delivery_count;
     }
-    if let Some(expiry) = properties.absolute_expiry_time {
-        let left_ms = u64::try_from(expiry.0).unwrap_or(0).saturating_sub(broker.wall_ns / 1_000_000);
+    if let Some(at_ms) = properties.absolute_expiry_time {
+        let left_ms = u64::try_from(at_ms).unwrap_or(0).saturating_sub(broker.wall_ns / 1_000_000);
         traits.ttl_ms = Some(traits.ttl_ms.map_or(left_ms, |ttl_ms| ttl_ms.min(left_ms)));
     }
     Ok(traits)
 }
 
-/// Priority 4 if the header really says so; left out it counts as none, as in 0-9-1, so that both protocols agree on a queue's order.
-fn priority_of(section: &[u8]) -> u8 {
-    let mut reader = Reader::new(section);
-    let list = reader.descriptor().and_then(|_| reader.read()).ok().and_then(|value| value.as_list());
-    let field = list.and_then(|list| list.iter().nth(1));
-    if field == Some(Value::Ubyte(4)) { 4 } else { 0 }
+#[inline]
+fn header_of(section: &[u8]) -> Result<HeaderPeek, DecodeError> {
+    if let Some(peek) = peek::header(section) {
+        return Ok(peek);
+    }
+    let Header { durable, priority, ttl, delivery_count, .. } = Header::decode(section)?;
+    Ok(HeaderPeek { durable, priority: Some(priority).filter(|priority| *priority != 4), ttl, delivery_count })
+}
+
+#[inline]
+fn properties_of(section: &[u8]) -> Result<PropertiesPeek<'_>, DecodeError> {
+    if let Some(peek) = peek::properties(section) {
+        return Ok(peek);
+    }
+    let Properties { user_id, to, subject, absolute_expiry_time, .. } = Properties::decode(section)?;
+    Ok(PropertiesPeek { user_id, to, subject, absolute_expiry_time: absolute_expiry_time.map(|at| at.0) })
 }
 
 /// Reads the annotations that mean something to the node.

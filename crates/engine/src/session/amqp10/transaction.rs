@@ -181,7 +181,8 @@ impl Session {
             let channel = self.channel(number).filter(|_| !settled);
             match channel.and_then(|channel| channel.link(held.handle).is_some_and(is_there).then_some(channel)) {
                 Some(channel) => channel.unsettled.restore(id, held),
-                None => broker.settle(held.queue, held.entry, Outcome::Returned { failed: false }),
+                // Somebody tried and did not get to the end: that is a failed delivery.
+                None => broker.settle(held.queue, held.entry, Outcome::Returned { failed: true }),
             }
         }
     }
