@@ -1,0 +1,140 @@
+//! The disk, with real files.
+//!
+//! Owns a folder on a file system and a few open handles. `Storage` calls become positioned reads, writes and `fdatasync`, from any
+//! thread. It must never be called from the engine's own thread: every call may wait for the disk.
+//! Rule: `fsync(2)`: a file's bytes and its name are synced apart.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
+
+/// Handles kept open: the segment being written, its sidecar, and those that readers of cold queues are in.
+const HANDLES_MAX: usize = 64;
+
+/// A store in a folder of the file system.
+#[derive(Debug)]
+pub struct Files {
+    root: PathBuf,
+    /// Most recently used last.
+    handles: Mutex<Vec<(String, Arc<File>)>>,
+}
+
+impl Files {
+    /// Opens a folder, making it and what belongs in it where missing.
+    pub fn open(root: impl AsRef<Path>) -> io::Result<Self> {
+        let root = root.as_ref().to_owned();
+        for folder in [SEGMENTS, DAMAGED] {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        File::open(&root)?.sync_all()?;
+        Ok(Self { root, handles: Mutex::new(Vec::new()) })
+    }
+
+    fn handles(&self) -> MutexGuard<'_, Vec<(String, Arc<File>)>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, name: &str) -> io::Result<Arc<File>> {
+        let mut handles = self.handles();
+        if let Some(at) = handles.iter().rposition(|(known, _)| known == name) {
+            if at + 1 < handles.len() {
+                let used = handles.remove(at);
+                handles.push(used);
+            }
+            return Ok(handles.last().map(|(_, file)| Arc::clone(file)).unwrap_or_else(|| unreachable!("just found")));
+        }
+        let path = self.root.join(name);
+        // On a read-only disk what is there can still be read.
+        let file = OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path))?;
+        Ok(self.keep(&mut handles, name, file))
+    }
+
+    fn keep(&self, handles: &mut Vec<(String, Arc<File>)>, name: &str, file: File) -> Arc<File> {
+        let file = Arc::new(file);
+        if handles.len() >= HANDLES_MAX {
+            handles.remove(0);
+        }
+        handles.push((name.to_owned(), Arc::clone(&file)));
+        file
+    }
+
+    fn forget(&self, name: &str) {
+        self.handles().retain(|(known, _)| known != name);
+    }
+}
+
+impl Storage for Files {
+    fn list(&self, folder: &str) -> io::Result<Vec<FileInfo>> {
+        let entries = match fs::read_dir(self.root.join(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            if meta.is_file() {
+                found.push(FileInfo { name: entry.file_name().to_string_lossy().into_owned(), bytes: meta.len() });
+            }
+        }
+        Ok(found)
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<()> {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(self.root.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            file => {
+                let file = file?;
+                file.set_len(bytes)?;
+                self.keep(&mut self.handles(), name, file);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = self.handle(name)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.handle(name)?.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.handle(name)?.sync_data()
+    }
+
+    fn set_len(&self, name: &str, bytes: u64) -> io::Result<()> {
+        self.handle(name)?.set_len(bytes)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.root.join(from), self.root.join(to))?;
+        self.forget(from);
+        self.forget(to);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.forget(name);
+        fs::remove_file(self.root.join(name))
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        File::open(self.root.join(folder))?.sync_all()
+    }
+}

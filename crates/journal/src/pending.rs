@@ -1,0 +1,134 @@
+//! Acknowledgements of the batch being built.
+//!
+//! Owns what is settled since the last batch, merged per queue, and the queues that need a checkpoint: a record of everything settled in
+//! them. They become ACKS records when the batch ends, so a thousand acknowledgements in order cost one record.
+//! It must never outlive its batch. Rule: docs/internals/segment.md, "ACKS".
+
+use crate::format::Kind;
+use crate::hash::Map;
+use crate::journal::Journal;
+use crate::ranges::Ranges;
+use crate::table::{Class, Queue};
+
+/// A checkpoint is cut into records of about this many ranges.
+const RANGES_PER_RECORD: usize = 64 << 10;
+/// A segment is closed once its acknowledgements, which memory holds until then, are this many ranges.
+const RANGES_PER_SEGMENT: usize = 1 << 20;
+
+/// What the batch being built must say at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    acks: Vec<(u64, Ranges)>,
+    index: Map<usize>,
+    checkpoints: Vec<u64>,
+    /// Ranges noted in the open segment.
+    ranges: usize,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.checkpoints.is_empty()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.ranges > RANGES_PER_SEGMENT
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, queue_no: u64, first: u64, last: u64) {
+        let at = *self.index.entry(queue_no).or_insert_with(|| {
+            self.acks.push((queue_no, Ranges::default()));
+            self.acks.len() - 1
+        });
+        self.acks[at].1.push(first, last);
+    }
+
+    /// A deleted queue has nothing more to say.
+    pub(crate) fn forget(&mut self, queue_no: u64) {
+        if let Some(at) = self.index.get(&queue_no) {
+            self.acks[*at].1 = Ranges::default();
+        }
+    }
+
+    /// The batch being built shall record everything settled in this queue.
+    pub(crate) fn checkpoint(&mut self, queue_no: u64) {
+        self.checkpoints.push(queue_no);
+    }
+
+    pub(crate) fn has_checkpoints(&self) -> bool {
+        !self.checkpoints.is_empty()
+    }
+
+    /// A new segment has begun.
+    pub(crate) fn rolled(&mut self) {
+        self.ranges = 0;
+    }
+}
+
+impl Journal {
+    /// Writes what is pending at the end of the batch being built.
+    pub(crate) fn flush_pending(&mut self) {
+        let mut acks = std::mem::take(&mut self.pending.acks);
+        self.pending.index.clear();
+        for (queue_no, ranges) in &mut acks {
+            if !ranges.is_empty() {
+                ranges.normalize();
+                self.put_acks(*queue_no, ranges);
+            }
+        }
+        // The list is used again: its room is that of a busy batch.
+        acks.clear();
+        self.pending.acks = acks;
+        for queue_no in std::mem::take(&mut self.pending.checkpoints) {
+            self.put_checkpoint(queue_no);
+        }
+    }
+
+    fn put_acks(&mut self, queue_no: u64, ranges: &Ranges) {
+        let put = self.writer.put(Kind::Acks, 0, |out| {
+            out.extend_from_slice(&queue_no.to_le_bytes());
+            ranges.encode(out);
+        });
+        self.pending.ranges += ranges.count();
+        if let Some(segment) = self.table.segments.get_mut(&put.segment) {
+            segment.note_settled(queue_no, ranges);
+        }
+    }
+
+    fn put_checkpoint(&mut self, queue_no: u64) {
+        let Some(queue) = self.table.queues.get_mut(&queue_no) else { return };
+        queue.checkpoint = self.writer.segment();
+        if queue.deleted {
+            self.put_deleted(queue_no);
+            return;
+        }
+        let (mut from, mut more) = (0, true);
+        while more {
+            let Some(queue) = self.table.queues.get(&queue_no) else { return };
+            let (ranges, next) = settled_ranges(queue, from);
+            (from, more) = (next, next < queue.next);
+            if !ranges.is_empty() {
+                self.put_acks(queue_no, &ranges);
+            }
+        }
+    }
+}
+
+/// What is settled in a queue from a position on: whatever no row holds. Answers with where to go on.
+fn settled_ranges(queue: &Queue, from: u64) -> (Ranges, u64) {
+    let mut ranges = Ranges::default();
+    let mut next = from;
+    for (first, last, _) in queue.live_runs(from, |row| row.class != Class::Transient) {
+        if next < first {
+            ranges.push(next, first - 1);
+        }
+        next = last + 1;
+        if ranges.count() >= RANGES_PER_RECORD {
+            return (ranges, next);
+        }
+    }
+    if next < queue.next {
+        ranges.push(next, queue.next - 1);
+    }
+    (ranges, queue.next)
+}

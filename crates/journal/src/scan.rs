@@ -1,0 +1,237 @@
+//! Reading a log from its first byte, whatever state it is in.
+//!
+//! Owns the walk over a log file: batches, records, and the search for the next record after damage. Bytes come from a `Storage` through a
+//! window; a digest comes out, with what was torn or damaged beside it. It must never change the file, nor trust a length it has not
+//! checked. Rule: docs/internals/segment.md, "Recovery".
+
+use crc32c::crc32c;
+
+use crate::digest::{Digest, DigestBuilder};
+use crate::error::Fault;
+use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, RECORD_ALIGN, RECORD_HEADER_BYTES};
+use crate::record::BatchHead;
+use crate::storage::{Storage, log_name};
+use crate::writer::BATCH_HEAD_BYTES;
+
+/// How much of a file is read at once.
+const WINDOW_BYTES: usize = 256 << 10;
+/// Stretches of zeros are passed over in steps of this.
+const BLANK_BYTES: u64 = 4 << 10;
+
+/// A log file, read through a window.
+pub(crate) struct Log<'a> {
+    storage: &'a dyn Storage,
+    name: String,
+    segment: u32,
+    /// The file's length, as far as offsets reach.
+    bytes: u64,
+    base: u64,
+    window: Vec<u8>,
+}
+
+/// A batch found in a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchAt {
+    pub(crate) offset: u32,
+    pub(crate) head: BatchHead,
+}
+
+impl BatchAt {
+    fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.head.bytes)
+    }
+}
+
+/// A stretch of a log that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+    pub(crate) reason: &'static str,
+}
+
+/// What a log turned out to hold.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub(crate) digest: Digest,
+    pub(crate) damaged: Vec<Stretch>,
+    /// Batches that were never complete: the write was cut short, and nobody was told that it succeeded.
+    pub(crate) torn: Option<Stretch>,
+}
+
+impl<'a> Log<'a> {
+    pub(crate) fn new(storage: &'a dyn Storage, segment: u32, file_bytes: u64) -> Self {
+        let bytes = file_bytes.min(u64::from(u32::MAX));
+        Self { storage, name: log_name(segment), segment, bytes, base: 0, window: Vec::new() }
+    }
+
+    /// Bytes at an offset; `None` where the file ends before.
+    fn get(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>, Fault> {
+        if offset + count as u64 > self.bytes {
+            return Ok(None);
+        }
+        let held = self.base..self.base + self.window.len() as u64;
+        if offset < held.start || offset + count as u64 > held.end {
+            let want = (count.max(WINDOW_BYTES) as u64).min(self.bytes - offset) as usize;
+            self.window.resize(want, 0);
+            let read = self.storage.read_at(&self.name, offset, &mut self.window);
+            let read = read.map_err(|error| Fault::new("read", &self.name, &error))?;
+            self.window.truncate(read);
+            self.base = offset;
+        }
+        let from = (offset - self.base) as usize;
+        Ok(self.window.get(from..from + count))
+    }
+
+    /// The first bytes of the file.
+    pub(crate) fn file_header(&mut self) -> Result<Vec<u8>, Fault> {
+        Ok(self.get(0, FILE_HEADER_BYTES)?.unwrap_or_default().to_vec())
+    }
+
+    /// A record's header, if one is there and the record ends within the file.
+    fn header(&mut self, offset: u64) -> Result<Option<Header>, Fault> {
+        let (segment, bytes) = (self.segment, self.bytes);
+        let found = self.get(offset, RECORD_HEADER_BYTES)?;
+        let header = found.and_then(|found| Header::decode(found, segment, offset as u32));
+        Ok(header.filter(|header| offset + header.span() as u64 <= bytes))
+    }
+
+    /// A record's payload, if its checksum fits.
+    pub(crate) fn payload(&mut self, offset: u64, header: &Header) -> Result<Option<&[u8]>, Fault> {
+        let payload = self.get(offset + RECORD_HEADER_BYTES as u64, header.length as usize)?;
+        Ok(payload.filter(|payload| crc32c(payload) == header.payload_crc))
+    }
+
+    /// The payload of the record at an offset, if there is a good one.
+    pub(crate) fn record(&mut self, offset: u32) -> Result<Option<&[u8]>, Fault> {
+        match self.header(u64::from(offset))? {
+            Some(header) => self.payload(u64::from(offset), &header),
+            None => Ok(None),
+        }
+    }
+
+    /// The first record header at or after an offset.
+    fn next_header(&mut self, from: u64, end: u64) -> Result<Option<u64>, Fault> {
+        let mut at = from.next_multiple_of(RECORD_ALIGN as u64);
+        while at < end {
+            if at.is_multiple_of(BLANK_BYTES) && self.is_blank(at)? {
+                at += BLANK_BYTES;
+                continue;
+            }
+            if self.header(at)?.is_some() {
+                return Ok(Some(at));
+            }
+            at += RECORD_ALIGN as u64;
+        }
+        Ok(None)
+    }
+
+    /// Only zeros, as in a file that was made longer than what is in it.
+    fn is_blank(&mut self, offset: u64) -> Result<bool, Fault> {
+        let block = self.get(offset, BLANK_BYTES as usize)?;
+        Ok(block.is_some_and(|block| block.iter().all(|byte| *byte == 0)))
+    }
+
+    fn batch(&mut self, offset: u64, header: &Header) -> Result<Option<BatchAt>, Fault> {
+        if header.kind != Kind::Batch {
+            return Ok(None);
+        }
+        let head = self.payload(offset, header)?.and_then(BatchHead::decode);
+        let head = head.filter(|head| head.bytes as usize >= BATCH_HEAD_BYTES);
+        Ok(head.map(|head| BatchAt { offset: offset as u32, head }))
+    }
+
+    /// Every batch whose first record can be read, jumping from one to the next where that is possible.
+    pub(crate) fn batches(&mut self) -> Result<Vec<BatchAt>, Fault> {
+        let mut found = Vec::new();
+        let mut at = FILE_HEADER_BYTES as u64;
+        while at < self.bytes {
+            let Some(header) = self.header(at)? else {
+                match self.next_header(at + 1, self.bytes)? {
+                    Some(next) => at = next,
+                    None => break,
+                }
+                continue;
+            };
+            match self.batch(at, &header)? {
+                Some(batch) => {
+                    found.push(batch);
+                    at = batch.end();
+                    if header.flags & FLAG_LAST != 0 {
+                        break;
+                    }
+                }
+                None => at += header.span() as u64,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the whole log. Batches up to `synced` were on the disk: what is wrong in them is damage, and the rest of them counts. Later
+    /// ones count only if they are complete, and only up to the first that is not.
+    pub(crate) fn scan(&mut self, batches: &[BatchAt], synced: u64) -> Result<Scanned, Fault> {
+        let mut builder = DigestBuilder::new(self.segment);
+        let certain = batches.iter().filter(|batch| batch.head.number <= synced).map(BatchAt::end).max();
+        let promised = certain.unwrap_or(FILE_HEADER_BYTES as u64);
+        let certain = promised.min(self.bytes.max(FILE_HEADER_BYTES as u64));
+        let mut damaged = self.salvage(&mut builder, FILE_HEADER_BYTES as u64, certain)?;
+        if promised > certain {
+            damaged.push(Stretch { offset: certain as u32, bytes: 0, reason: "file-ends-early" });
+        }
+        let mut at = certain;
+        let mut torn = None;
+        for batch in batches.iter().filter(|batch| u64::from(batch.offset) >= certain) {
+            if u64::from(batch.offset) != at || !self.is_complete(batch)? {
+                let end = batches.iter().map(BatchAt::end).max().unwrap_or(at).min(self.bytes);
+                let bytes = end.saturating_sub(at) as u32;
+                torn = Some(Stretch { offset: at as u32, bytes, reason: "torn-write" });
+                break;
+            }
+            self.salvage(&mut builder, at, batch.end())?;
+            at = batch.end();
+        }
+        let mut digest = builder.finish();
+        digest.log_bytes = at as u32;
+        Ok(Scanned { digest, damaged, torn })
+    }
+
+    /// Takes every good record of a stretch, and names what lies between.
+    fn salvage(&mut self, builder: &mut DigestBuilder, from: u64, end: u64) -> Result<Vec<Stretch>, Fault> {
+        let mut damaged = Vec::new();
+        let mut at = from;
+        while at < end {
+            let (next, reason) = match self.header(at)? {
+                Some(header) => {
+                    let payload = self.payload(at, &header)?;
+                    let reason = match payload.map(|payload| builder.add(&header, at as u32, payload)) {
+                        Some(Some(())) => None,
+                        Some(None) => Some("malformed"),
+                        None => Some("payload-checksum"),
+                    };
+                    (at + header.span() as u64, reason)
+                }
+                None => (self.next_header(at + 1, end)?.unwrap_or(end), Some("header-checksum")),
+            };
+            if let Some(reason) = reason {
+                damaged.push(Stretch { offset: at as u32, bytes: (next - at) as u32, reason });
+            }
+            at = next;
+        }
+        Ok(damaged)
+    }
+
+    /// Are all records of a batch there, and good?
+    fn is_complete(&mut self, batch: &BatchAt) -> Result<bool, Fault> {
+        let mut at = u64::from(batch.offset) + BATCH_HEAD_BYTES as u64;
+        let mut records = 0;
+        while at < batch.end() {
+            let Some(header) = self.header(at)? else { return Ok(false) };
+            if self.payload(at, &header)?.is_none() {
+                return Ok(false);
+            }
+            records += 1;
+            at += header.span() as u64;
+        }
+        Ok(at == batch.end() && records == batch.head.records)
+    }
+}
