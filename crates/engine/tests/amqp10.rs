@@ -1,7 +1,7 @@
 //! AMQP 1.0 by the byte, without a socket: opening, sessions, links, sending, receiving, settling.
 //!
-//! Owns the proof that the engine alone speaks the protocol. A simulated peer says something, what the node answers is compared.
-//! It must never look inside a session. Rules: AMQP 1.0 parts 2, 3 and 5.
+//! Owns the proof that the engine alone speaks the protocol. A simulated peer says something, what the node answers
+//! is compared. It must never look inside a session. Rules: AMQP 1.0 parts 2, 3 and 5.
 
 mod peer10;
 

@@ -1,8 +1,8 @@
 //! AMQP 1.0 done wrong: every mistake gets its condition, and nothing a peer sends stops the node.
 //!
-//! Owns the proof of the errors of connections, sessions and links, and of the node's calm under noise. A simulated peer does something
-//! wrong, the answer is compared, and another peer must not notice. Rules: AMQP 1.0 sections 2.8.15 to 2.8.18; bytes may come in any
-//! pieces and mean the same.
+//! Owns the proof of the errors of connections, sessions and links, and of the node's calm under noise. A simulated
+//! peer does something wrong, the answer is compared, and another peer must not notice. Rules: AMQP 1.0 sections
+//! 2.8.15 to 2.8.18; bytes may come in any pieces and mean the same.
 
 mod peer10;
 
@@ -236,7 +236,8 @@ fn farewell() -> Vec<u8> {
     bytes
 }
 
-/// What a node says to a conversation fed in pieces: everything but flows and the cutting of dispositions, which follow the batches.
+/// What a node says to a conversation fed in pieces: everything but flows and the cutting of dispositions, which
+/// follow the batches.
 fn heard(pieces: &[&[u8]]) -> Vec<String> {
     let mut node = node();
     let conn = node.open().expect("room");
@@ -258,7 +259,7 @@ fn heard(pieces: &[&[u8]]) -> Vec<String> {
                 heard.extend(ids.map(each));
             }
             Performative::Transfer(transfer) => {
-                heard.push(format!("transfer {:?} {}", transfer.delivery_id, transfer.more))
+                heard.push(format!("transfer {:?} {}", transfer.delivery_id, transfer.more));
             }
             _ => heard.push(said.name().to_owned()),
         }

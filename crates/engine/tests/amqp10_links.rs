@@ -1,7 +1,7 @@
 //! AMQP 1.0 links by the byte: credit, drains, windows, outcomes, suspension, and everything a peer can do wrong.
 //!
-//! Owns the proof of the rules of sessions and links. A simulated peer says something, what the node answers is compared.
-//! It must never look inside a session. Rules: AMQP 1.0 sections 2.5 to 2.7 and 3.4.
+//! Owns the proof of the rules of sessions and links. A simulated peer says something, what the node answers is
+//! compared. It must never look inside a session. Rules: AMQP 1.0 sections 2.5 to 2.7 and 3.4.
 
 mod peer10;
 

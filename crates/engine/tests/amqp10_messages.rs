@@ -1,7 +1,8 @@
 //! AMQP 1.0 messages by the byte: many frames, sections passed on, addresses, times, and the way between the protocols.
 //!
-//! Owns the proof that a message arrives as it was sent, and that each protocol reads the other's. A simulated peer sends, another one
-//! receives, what arrives is compared. It must never look inside a session. Rules: AMQP 1.0 part 3, docs/reference/mapping.md.
+//! Owns the proof that a message arrives as it was sent, and that each protocol reads the other's. A simulated peer
+//! sends, another one receives, what arrives is compared. It must never look inside a session. Rules: AMQP 1.0 part
+//! 3, docs/reference/mapping.md.
 
 mod peer10;
 

@@ -1,7 +1,8 @@
 //! AMQP 1.0 transactions by the byte: declare, work, discharge.
 //!
-//! Owns the proof that all of a transaction happens, or nothing. A simulated peer says something, what the node answers is compared, and
-//! queues are looked at from outside. It must never look inside a session. Rules: AMQP 1.0 part 4.
+//! Owns the proof that all of a transaction happens, or nothing. A simulated peer says something, what the node
+//! answers is compared, and queues are looked at from outside. It must never look inside a session. Rules: AMQP 1.0
+//! part 4.
 
 mod peer10;
 

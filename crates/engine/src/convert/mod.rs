@@ -1,8 +1,9 @@
 //! Between the two protocols: one message, two ways of writing it.
 //!
-//! Owns the mapping of properties, headers, annotations and bodies, in both directions. A message stays as it was sent and is converted
-//! only when a consumer of the other protocol gets it; a plain body is passed on without being looked at. It must never route or
-//! change what a queue holds. Rules: docs/reference/mapping.md, which follows RabbitMQ 4 so that clients agree.
+//! Owns the mapping of properties, headers, annotations and bodies, in both directions. A message stays as it was
+//! sent and is converted only when a consumer of the other protocol gets it; a plain body is passed on without being
+//! looked at. It must never route or change what a queue holds. Rules: docs/reference/mapping.md, which follows
+//! RabbitMQ 4 so that clients agree.
 
 mod to_amqp091;
 mod to_amqp10;

@@ -1,8 +1,9 @@
 //! A 1.0 message for a 0-9-1 consumer.
 //!
-//! Owns the translation of header, annotations, properties and body into basic properties and content. The message comes in as it is
-//! kept; encoded properties and a body go out, the body borrowed where it is one data section. It must never refuse a message:
-//! a body that is not data is passed on as the sections it is made of. Rules: docs/reference/mapping.md.
+//! Owns the translation of header, annotations, properties and body into basic properties and content. The message
+//! comes in as it is kept; encoded properties and a body go out, the body borrowed where it is one data section. It
+//! must never refuse a message: a body that is not data is passed on as the sections it is made of. Rules:
+//! docs/reference/mapping.md.
 
 use std::borrow::Cow;
 
@@ -102,16 +103,16 @@ fn write_headers(table: &mut TableWriter<'_>, annotations: Map<'_>, application:
             Some("x-cc") => put_as_091(table, b"CC", value),
             Some(key) if key.starts_with("x-basic-") => {}
             Some(key) if key.starts_with("x-") && key.len() <= SHORT_BYTES_MAX => {
-                put_as_091(table, key.as_bytes(), value)
+                put_as_091(table, key.as_bytes(), value);
             }
             _ => {}
         }
     }
     for (key, value) in application.iter() {
-        if let Value10::String(key) = key {
-            if key.len() <= SHORT_BYTES_MAX {
-                put_as_091(table, key.as_bytes(), value);
-            }
+        if let Value10::String(key) = key
+            && key.len() <= SHORT_BYTES_MAX
+        {
+            put_as_091(table, key.as_bytes(), value);
         }
     }
 }

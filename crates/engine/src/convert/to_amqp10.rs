@@ -1,8 +1,9 @@
 //! A 0-9-1 message for a 1.0 consumer.
 //!
-//! Owns the translation of basic properties and headers into header, message annotations, properties and application properties, and
-//! the opening of the data section around the content, which is passed on as it is. It must never copy a content.
-//! Rules: docs/reference/mapping.md: x- headers are annotations, other headers application properties where their type allows it.
+//! Owns the translation of basic properties and headers into header, message annotations, properties and application
+//! properties, and the opening of the data section around the content, which is passed on as it is. It must never
+//! copy a content. Rules: docs/reference/mapping.md: x- headers are annotations, other headers application properties
+//! where their type allows it.
 
 use weft_wire::amqp10::sections::{self, BodyKind};
 use weft_wire::amqp10::{
@@ -16,7 +17,8 @@ use super::values::{put_as_10, put_as_091, symbol, text};
 use super::{SECTIONS_TYPE, TYPE_ANNOTATION, uuid_of_urn};
 use crate::message::{Kind, Message};
 
-/// Appends all sections before the body's own bytes. `header` has what the node knows of the delivery, `annotations` what it adds.
+/// Appends all sections before the body's own bytes. `header` has what the node knows of the delivery, `annotations`
+/// what it adds.
 pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut annotations: MapBuf) {
     let own = Properties::decode(message.head()).unwrap_or_default();
     let headers = own.headers.unwrap_or(Table::EMPTY);

@@ -1,8 +1,8 @@
 //! Single values between the two type systems.
 //!
-//! Owns the correspondence of 0-9-1 field values and 1.0 values, nested ones included. Values come in borrowed and are written straight
-//! into the other encoding. It must never fail: what has no counterpart becomes the nearest thing that does, or nothing.
-//! Rules: docs/reference/mapping.md, table of types.
+//! Owns the correspondence of 0-9-1 field values and 1.0 values, nested ones included. Values come in borrowed and
+//! are written straight into the other encoding. It must never fail: what has no counterpart becomes the nearest
+//! thing that does, or nothing. Rules: docs/reference/mapping.md, table of types.
 
 use weft_wire::amqp10::{Compound, Value as Value10, writer};
 use weft_wire::amqp091::table::{ArrayWriter, Table, TableWriter, Value as Value091};

@@ -1,8 +1,8 @@
 //! A 1.0 client without a socket, for the tests.
 //!
-//! Owns one connection of a simulated node as its peer sees it. Performatives go in and are written as frames; what the node sends comes
-//! back frame by frame, and messages put together. It must never check what it is told to say: tests lie on purpose.
-//! Rules: AMQP 1.0 parts 2 and 5.
+//! Owns one connection of a simulated node as its peer sees it. Performatives go in and are written as frames; what
+//! the node sends comes back frame by frame, and messages put together. It must never check what it is told to say:
+//! tests lie on purpose. Rules: AMQP 1.0 parts 2 and 5.
 #![allow(dead_code)] // each test file uses its own part of it
 
 use weft_engine::conn::ConnId;

@@ -1,9 +1,9 @@
 //! The few fields of a message's head that a broker reads for every message.
 //!
-//! Owns a reader for header and properties in the shapes that peers really send, which leaves everything unusual to the general one.
-//! Sections come in with their descriptor; the fields go out, borrowed, and `None` sends the caller to `Composite::decode`. Fields that
-//! nobody asks for are stepped over by their size. It must never read a field differently than the general decoder does.
-//! Rules: AMQP 1.0 part 3, sections 3.2.1 and 3.2.4.
+//! Owns a reader for header and properties in the shapes that peers really send, which leaves everything unusual to
+//! the general one. Sections come in with their descriptor; the fields go out, borrowed, and `None` sends the caller
+//! to `Composite::decode`. Fields that nobody asks for are stepped over by their size. It must never read a field
+//! differently than the general decoder does. Rules: AMQP 1.0 part 3, sections 3.2.1 and 3.2.4.
 
 use super::generated::{descriptor, format};
 
@@ -36,13 +36,10 @@ const PROPERTIES_FIELDS: u8 = 13;
 #[inline]
 pub fn header(section: &[u8]) -> Option<HeaderPeek> {
     let mut fields = Items::open(section, descriptor::HEADER, HEADER_FIELDS)?;
-    let mut peek = HeaderPeek::default();
-    peek.durable = fields.flag()?.unwrap_or(false);
-    peek.priority = fields.ubyte()?;
-    peek.ttl = fields.uint()?;
+    let (durable, priority, ttl) = (fields.flag()?.unwrap_or(false), fields.ubyte()?, fields.uint()?);
     fields.flag()?;
-    peek.delivery_count = fields.uint()?.unwrap_or(0);
-    fields.is_done().then_some(peek)
+    let delivery_count = fields.uint()?.unwrap_or(0);
+    fields.is_done().then_some(HeaderPeek { durable, priority, ttl, delivery_count })
 }
 
 /// Reads a properties section.

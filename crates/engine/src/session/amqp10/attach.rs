@@ -1,8 +1,9 @@
 //! Attaching links: the question to Python, and what its answer makes.
 //!
-//! Owns the way from an attach to a link that works. The peer's attach is kept as it came while Python decides; the answer becomes an
-//! inlet with credit, an outlet that has joined its queue, or a refusal that says why. It must never decide who may do what.
-//! Rules: AMQP 1.0 sections 2.6.3 and 2.6.4: a refused link is attached without its terminus and detached at once, with the error.
+//! Owns the way from an attach to a link that works. The peer's attach is kept as it came while Python decides; the
+//! answer becomes an inlet with credit, an outlet that has joined its queue, or a refusal that says why. It must
+//! never decide who may do what. Rules: AMQP 1.0 sections 2.6.3 and 2.6.4: a refused link is attached without its
+//! terminus and detached at once, with the error.
 
 use std::rc::Rc;
 
@@ -32,6 +33,11 @@ pub(super) struct Pending {
     body: Box<[u8]>,
 }
 
+/// Links on all sessions of a connection together, as a multiple of what one session may have.
+const LINKS_FACTOR: usize = 16;
+/// Longest name of a link.
+const NAME_BYTES_MAX: usize = 1_024;
+
 /// Why a link cannot be.
 type Refusal = (Symbol<'static>, String);
 
@@ -57,6 +63,11 @@ impl Session {
         }
         if channel.link(handle).is_some() {
             return Err(Fault::session(condition::SESSION_HANDLE_IN_USE, format!("handle {handle} is in use")));
+        }
+        if self.names.len() >= LINKS_FACTOR * broker.limits.links_max as usize || attach.name.len() > NAME_BYTES_MAX {
+            let refusal = (condition::RESOURCE_LIMIT_EXCEEDED, "too many links, or too long a name".to_owned());
+            self.refuse_link(io, number, attach, &refusal);
+            return Ok(());
         }
         let peer_sends = attach.role == Role::Sender;
         if let Some(place) = self.names.get(&(peer_sends, Rc::from(attach.name))).copied() {

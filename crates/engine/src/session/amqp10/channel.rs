@@ -1,8 +1,9 @@
 //! One AMQP 1.0 session, called channel here because `Session` is the engine's word for a connection's protocol.
 //!
-//! Owns transfer numbering, the windows of both directions and the table of links. Begin makes it, end or a fault takes it apart: its
-//! consumers leave and what they held goes back. It must never hold a reference to a queue, only ids. Rules: AMQP 1.0 section 2.5;
-//! numbers are compared by RFC 1982 arithmetic; both sides use the number that the peer chose for its begin.
+//! Owns transfer numbering, the windows of both directions and the table of links. Begin makes it, end or a fault
+//! takes it apart: its consumers leave and what they held goes back. It must never hold a reference to a queue, only
+//! ids. Rules: AMQP 1.0 section 2.5; numbers are compared by RFC 1982 arithmetic; both sides use the number that the
+//! peer chose for its begin.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Credit and windows: who may send how much.
 //!
-//! Owns flow in both directions. The peer's flows wake outlets, ask for drains or for an echo; ours hand out credit to senders and
-//! renew the session's window, at the end of a batch. While memory is short, windows are shut and no credit is given. It must never
-//! let more through than was granted. Rules: AMQP 1.0 sections 2.5.6 and 2.6.7.
+//! Owns flow in both directions. The peer's flows wake outlets, ask for drains or for an echo; ours hand out credit
+//! to senders and renew the session's window, at the end of a batch. While memory is short, windows are shut and no
+//! credit is given. It must never let more through than was granted. Rules: AMQP 1.0 sections 2.5.6 and 2.6.7.
 
 use weft_wire::amqp10::{Flow, condition, encode};
 
@@ -54,9 +54,7 @@ impl Session {
                 outlet.credit = flow.link_credit.unwrap_or(0).saturating_sub(unseen);
                 outlet.drain = flow.drain;
                 drain = flow.drain;
-                if outlet.credit > 0 && std::mem::take(&mut outlet.starved) {
-                    outlet.consumer.into_iter().for_each(|id| broker.wake(id));
-                }
+                outlet.wake(broker);
             }
             Some(Link::In(inlet)) => {
                 let skipped = flow.delivery_count.map_or(0, |count| count.wrapping_sub(inlet.delivery_count));
@@ -69,7 +67,7 @@ impl Session {
                     self.owe(number);
                 }
             }
-            Some(Link::Closing) => return Ok(()),
+            Some(Link::Closing) => {}
             None => return Err(unattached(handle)),
         }
         if drain {
@@ -89,9 +87,7 @@ impl Session {
         let Some(channel) = self.channel(number) else { return };
         for link in channel.links.iter_mut().flatten() {
             if let Link::Out(outlet) = link {
-                if outlet.credit > 0 && outlet.sending.is_none() && std::mem::take(&mut outlet.starved) {
-                    outlet.consumer.into_iter().for_each(|id| broker.wake(id));
-                }
+                outlet.wake(broker);
             }
         }
         self.flushed(io, broker);

@@ -1,8 +1,9 @@
 //! The sections in front of a message's body, as its next receiver sees them.
 //!
-//! Owns what a node may write anew: the header with what is left of the time to live and the failed deliveries so far, and message
-//! annotations with what the node itself has to say. Everything from the properties on is copied byte for byte; delivery annotations
-//! end with the hop they came for. It must never touch a bare message. Rule: AMQP 1.0 section 3.2.
+//! Owns what a node may write anew: the header with what is left of the time to live and the failed deliveries so
+//! far, and message annotations with what the node itself has to say. Everything from the properties on is copied
+//! byte for byte; delivery annotations end with the hop they came for. It must never touch a bare message. Rule: AMQP
+//! 1.0 section 3.2.
 
 use weft_wire::amqp10::sections::{self, Head};
 use weft_wire::amqp10::{Composite, Compound, Header, Map, MapBuf, Reader, Value, descriptor};

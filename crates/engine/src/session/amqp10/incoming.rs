@@ -1,8 +1,9 @@
 //! Transfers from the peer become messages.
 //!
-//! Owns the gathering of a delivery's frames: windows and credit are counted, tags and ids checked, pieces kept until the last one is
-//! there. A message in one frame is copied once; a larger one stays in the pieces it came in. It must never read further than the
-//! head. Rules: AMQP 1.0 sections 2.6.14 and 2.7.5; an aborted delivery is forgotten, one larger than allowed detaches its link.
+//! Owns the gathering of a delivery's frames: windows and credit are counted, tags and ids checked, pieces kept until
+//! the last one is there. A message in one frame is copied once; a larger one stays in the pieces it came in. It must
+//! never read further than the head. Rules: AMQP 1.0 sections 2.6.14 and 2.7.5; an aborted delivery is forgotten, one
+//! larger than allowed detaches its link.
 
 use std::rc::Rc;
 

@@ -1,8 +1,9 @@
 //! Links: where the messages of a session come from and go to.
 //!
-//! Owns the state of both kinds of link, inlets (the peer sends) and outlets (the peer receives), and how they go: detached, closed,
-//! stolen or cancelled. A link that goes gives back what it held, or leaves it behind to be resumed. It must never move a message.
-//! Rules: AMQP 1.0 section 2.6; a link is named by its name and direction, within one connection.
+//! Owns the state of both kinds of link, inlets (the peer sends) and outlets (the peer receives), and how they go:
+//! detached, closed, stolen or cancelled. A link that goes gives back what it held, or leaves it behind to be
+//! resumed. It must never move a message. Rules: AMQP 1.0 section 2.6; a link is named by its name and direction,
+//! within one connection.
 
 use std::rc::Rc;
 
@@ -90,6 +91,15 @@ pub(super) struct Outlet {
     pub sending: Option<Box<Sending>>,
     /// What a settlement without a state means.
     pub default_outcome: Decision,
+}
+
+impl Outlet {
+    /// Something it waited for is there: if that was all, its consumer may take messages again.
+    pub(super) fn wake(&mut self, broker: &mut Broker) {
+        if self.credit > 0 && self.sending.is_none() && std::mem::take(&mut self.starved) {
+            self.consumer.into_iter().for_each(|id| broker.wake(id));
+        }
+    }
 }
 
 impl Link {

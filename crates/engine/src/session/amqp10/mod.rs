@@ -1,8 +1,9 @@
 //! AMQP 1.0, the server's side of one connection.
 //!
-//! Owns the connection's state, its sessions (called channels here) and their links. Frames come in whole; performatives go out to the
-//! connection's output; questions go to Python as events and park the connection until they are answered. It must never touch another
-//! connection. Rules: AMQP 1.0 parts 2 to 5, RabbitMQ 4's conventions (docs/reference/amqp-1.0.md).
+//! Owns the connection's state, its sessions (called channels here) and their links. Frames come in whole;
+//! performatives go out to the connection's output; questions go to Python as events and park the connection until
+//! they are answered. It must never touch another connection. Rules: AMQP 1.0 parts 2 to 5, RabbitMQ 4's conventions
+//! (docs/reference/amqp-1.0.md).
 
 mod attach;
 mod channel;
@@ -38,6 +39,8 @@ use transaction::Transactions;
 /// A peer silent for this many of our idle time-outs is cut (part 2, section 2.4.5).
 const SILENT_INTERVALS: u64 = 2;
 
+/// Largest frame of a peer that is not in yet: room for a long token, not for a flood of strangers.
+const OPENING_FRAME_BYTES_MAX: u32 = 16 << 10;
 /// Longest text of an error.
 const ERROR_TEXT_BYTES_MAX: usize = 256;
 
@@ -140,7 +143,11 @@ impl Session {
                 at += frame::PROTOCOL_HEADER_BYTES;
                 continue;
             }
-            let frame = match frame::split(rest, self.frame_bytes_max) {
+            let bytes_max = match self.state {
+                State::Opening(_) => self.frame_bytes_max.min(OPENING_FRAME_BYTES_MAX),
+                _ => self.frame_bytes_max,
+            };
+            let frame = match frame::split(rest, bytes_max) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
@@ -228,10 +235,9 @@ impl Session {
     /// Has to be looked at again at the end of the batch.
     #[inline]
     fn owe(&mut self, number: u16) {
-        if let Some(channel) = self.channels.get_mut(usize::from(number)).and_then(Option::as_deref_mut) {
-            if !std::mem::replace(&mut channel.owing, true) {
-                self.owing.push(number);
-            }
+        let channel = self.channels.get_mut(usize::from(number)).and_then(Option::as_deref_mut);
+        if channel.is_some_and(|channel| !std::mem::replace(&mut channel.owing, true)) {
+            self.owing.push(number);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The opening of a 1.0 connection: protocol headers, SASL, open.
 //!
-//! Owns everything up to the exchange of open. The mechanism and response go to Python, and so does the virtual host; a peer without
-//! SASL is judged as ANONYMOUS before its open is read. It must never judge a password. Rules: AMQP 1.0 sections 2.2, 2.4 and 5.3;
-//! RabbitMQ's `vhost:NAME` in open.hostname.
+//! Owns everything up to the exchange of open. The mechanism and response go to Python, and so does the virtual host;
+//! a peer without SASL is judged as ANONYMOUS before its open is read. It must never judge a password. Rules: AMQP
+//! 1.0 sections 2.2, 2.4 and 5.3; RabbitMQ's `vhost:NAME` in open.hostname.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,13 +36,13 @@ pub(super) enum Opening {
     /// Open comes next.
     Open,
     /// Python judges the virtual host.
-    Opening,
+    Asked,
 }
 
 impl Opening {
     /// Are the protocol headers exchanged, so that an error can be told with open and close?
     pub(super) fn is_open_phase(&self) -> bool {
-        matches!(self, Self::Open | Self::Opening)
+        matches!(self, Self::Open | Self::Asked)
     }
 }
 
@@ -168,7 +168,7 @@ impl Session {
         let request = broker.next_request();
         let (conn, wire, container) = (io.id.raw(), Wire::Amqp10, open.container_id.to_owned());
         broker.events.push(Event::OpenRequested { request, conn, wire, vhost, container, properties });
-        self.state = State::Opening(Opening::Opening);
+        self.state = State::Opening(Opening::Asked);
         io.parked = Some(Wait::Answer(request));
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Session {
                 encode_sasl(&mut io.output, &SaslOutcome { code: SaslCode::Auth, additional_data: None });
                 io.finish(text);
             }
-            (Opening::Opening, Answer::Accept { principal, .. }) => {
+            (Opening::Asked, Answer::Accept { principal, .. }) => {
                 io.principal = principal;
                 self.vhost = broker.principal(principal).map_or(self.vhost, |principal| principal.vhost);
                 self.write_open(io, broker);
@@ -207,7 +207,7 @@ impl Session {
                     broker.schedule_conn(io, next_ns);
                 }
             }
-            (Opening::Opening, Answer::Refuse { code, text }) => {
+            (Opening::Asked, Answer::Refuse { code, text }) => {
                 self.close_connection(io, broker, condition_of(code), &text);
             }
             _ => io.finish("the node gave an answer that does not fit"),

@@ -1,8 +1,9 @@
 //! Deliveries to the peer: a queue's entry becomes transfers.
 //!
-//! Owns the last step of the message path for outlets. Entries come in from `delivery.rs` for a consumer that said it was ready; small
-//! messages leave in one frame at once, large ones frame by frame as the output and the window allow, so that other links have their
-//! turn in between. It must never send more than credit, window and the peer's frame size allow. Rule: AMQP 1.0 section 2.6.14.
+//! Owns the last step of the message path for outlets. Entries come in from `delivery.rs` for a consumer that said it
+//! was ready; small messages leave in one frame at once, large ones frame by frame as the output and the window
+//! allow, so that other links have their turn in between. It must never send more than credit, window and the peer's
+//! frame size allow. Rule: AMQP 1.0 section 2.6.14.
 
 use weft_wire::amqp10::frame::end_frame;
 use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_transfer};
@@ -31,7 +32,8 @@ pub(super) struct Sending {
     /// Everything before the body as it is kept.
     prefix: Vec<u8>,
     body: Body,
-    /// How far it is: bytes left, the part of the body that comes next, and the bytes of it (or of the prefix) already sent.
+    /// How far it is: bytes left, the part of the body that comes next, and the bytes of it (or of the prefix)
+    /// already sent.
     left: usize,
     part: Option<usize>,
     offset: usize,
@@ -129,9 +131,7 @@ impl Session {
                 continue;
             }
             if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
-                if outlet.credit > 0 && std::mem::take(&mut outlet.starved) {
-                    outlet.consumer.into_iter().for_each(|id| broker.wake(id));
-                }
+                outlet.wake(broker);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! From a message to its queues: what the head says, where the link leads, what the sender is told.
 //!
-//! Owns the facts a node reads from a message's head and the memory of where a link's messages went last. Messages come in from
-//! `incoming.rs`; they go to the broker, into a transaction, or wait for Python to say where an address leads. It must never route by
-//! itself. Rules: AMQP 1.0 section 3.2; RabbitMQ's outcomes for publishers and its x-cc annotation; the anonymous terminus extension.
+//! Owns the facts a node reads from a message's head and the memory of where a link's messages went last. Messages
+//! come in from `incoming.rs`; they go to the broker, into a transaction, or wait for Python to say where an address
+//! leads. It must never route by itself. Rules: AMQP 1.0 section 3.2; RabbitMQ's outcomes for publishers and its x-cc
+//! annotation; the anonymous terminus extension.
 
 use std::rc::Rc;
 
@@ -353,8 +354,8 @@ fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), 
     Err(Fault::link(handle, condition::UNAUTHORIZED_ACCESS, text))
 }
 
-/// What the header and the properties say to a queue. A priority that is left out counts as none, as in 0-9-1, so that messages of
-/// both protocols agree on their order.
+/// What the header and the properties say to a queue. A priority that is left out counts as none, as in 0-9-1, so
+/// that messages of both protocols agree on their order.
 #[inline]
 fn traits_of(
     io: &Io,

@@ -1,9 +1,9 @@
 //! Links that were detached without being closed, and come back.
 //!
-//! Owns what a suspended link left behind: deliveries the peer had not settled, and answers of ours that it had not settled. A second
-//! attach under the same name takes them up again; the end of the session or of the connection forgets them. It must never send a
-//! message twice by itself: what the peer cannot account for goes back to its queue. Rules: AMQP 1.0 section 2.6.13; link state does
-//! not survive the connection.
+//! Owns what a suspended link left behind: deliveries the peer had not settled, and answers of ours that it had not
+//! settled. A second attach under the same name takes them up again; the end of the session or of the connection
+//! forgets them. It must never send a message twice by itself: what the peer cannot account for goes back to its
+//! queue. Rules: AMQP 1.0 section 2.6.13; link state does not survive the connection.
 
 use std::rc::Rc;
 

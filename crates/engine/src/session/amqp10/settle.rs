@@ -1,8 +1,8 @@
 //! Settlement in both directions: what the peer decides about our deliveries, and what we answer to its.
 //!
-//! Owns the deliveries that a session has not settled, the meaning of each outcome, and the answers of a batch, which leave as few
-//! dispositions as possible. Dispositions come in; outcomes go to the broker. It must never settle a delivery twice.
-//! Rules: AMQP 1.0 sections 2.6.12 and 3.4; undeliverable-here means rejected, as RabbitMQ reads it.
+//! Owns the deliveries that a session has not settled, the meaning of each outcome, and the answers of a batch, which
+//! leave as few dispositions as possible. Dispositions come in; outcomes go to the broker. It must never settle a
+//! delivery twice. Rules: AMQP 1.0 sections 2.6.12 and 3.4; undeliverable-here means rejected, as RabbitMQ reads it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -154,10 +154,9 @@ fn reason(error: &Error<'_>) -> Rc<[u8]> {
 
 /// Ends a delivery as the peer decided.
 pub(super) fn settle_held(broker: &mut Broker, mut held: Held, decision: &Decision) {
-    if let Some(annotations) = &decision.annotations {
-        if let Some(message) = head::annotated(&held.entry.message, annotations) {
-            held.entry.message = Rc::new(message);
-        }
+    let annotations = decision.annotations.as_ref();
+    if let Some(message) = annotations.and_then(|added| head::annotated(&held.entry.message, added)) {
+        held.entry.message = Rc::new(message);
     }
     broker.settle(held.queue, held.entry, decision.outcome);
 }

@@ -1,8 +1,9 @@
 //! The node's end of a link in the words of Python, and back.
 //!
-//! Owns the translation of sources and targets: what the peer asked for becomes a `Terminus` for the question, what Python decided
-//! becomes the terminus of the answer, with the filters that are really applied. It must never resolve an address.
-//! Rules: AMQP 1.0 section 3.5; filters are known by the symbols of the Apache registry, whichever form the peer used.
+//! Owns the translation of sources and targets: what the peer asked for becomes a `Terminus` for the question, what
+//! Python decided becomes the terminus of the answer, with the filters that are really applied. It must never resolve
+//! an address. Rules: AMQP 1.0 section 3.5; filters are known by the symbols of the Apache registry, whichever form
+//! the peer used.
 
 use weft_wire::amqp10::{
     Field, LifetimePolicy, Map, MapBuf, Source, Symbol, Symbols, Target, Value, filter, node_property, writer,

@@ -1,8 +1,8 @@
 //! Transactions of a connection: declare, discharge, and the work in between.
 //!
-//! Owns the open transactions: messages that wait to be published and deliveries that wait to be settled. Requests come in on control
-//! links; discharge does all of it or none. It must never let a message of an open transaction be seen. Rules: AMQP 1.0 part 4, local
-//! to the node; a control link that goes rolls its transactions back.
+//! Owns the open transactions: messages that wait to be published and deliveries that wait to be settled. Requests
+//! come in on control links; discharge does all of it or none. It must never let a message of an open transaction be
+//! seen. Rules: AMQP 1.0 part 4, local to the node; a control link that goes rolls its transactions back.
 
 use std::collections::BTreeMap;
 
