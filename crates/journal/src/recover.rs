@@ -15,7 +15,7 @@ use crate::format::{FORMAT_VERSION, LogHeader, Opened};
 use crate::job::SealWork;
 use crate::journal::Journal;
 use crate::record::decode_barrier;
-use crate::scan::{BatchAt, Log, Scanned, Stretch};
+use crate::scan::{Log, Outline, Scanned, Stretch};
 use crate::segment::{Segment, State};
 use crate::sidecar::{self, RowReader};
 use crate::storage::{Named, SEGMENTS, Storage, index_name, log_name, parse_name};
@@ -24,7 +24,7 @@ use crate::table::{Class, Entries, Row, Table};
 /// What was found when a store was opened.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Queues with messages that wait, by number.
+    /// Queues that left a trace, by number.
     pub queues: Vec<RecoveredQueue>,
     /// Ids that barriers must still remember.
     pub barriers: Vec<RecoveredBarrier>,
@@ -45,8 +45,9 @@ pub struct RecoveredQueue {
     pub queue_no: u64,
     pub messages: u64,
     pub body_bytes: u64,
+    /// The first that waits; `next_position` if none does.
     pub first_position: u64,
-    /// Larger than any position the journal has seen of this queue.
+    /// Larger than any position there is a trace of: the queue must go on from here, or from further on.
     pub next_position: u64,
 }
 
@@ -109,13 +110,14 @@ struct Part {
     /// From the sidecar.
     digest: Option<Digest>,
     /// From the log, where there is no good sidecar.
-    batches: Vec<BatchAt>,
+    outline: Option<Outline>,
 }
 
 impl Part {
     /// The newest batch that was synced for sure, as far as this segment tells.
     fn last_synced(&self) -> u64 {
-        let told = self.batches.iter().map(|batch| batch.head.synced).max().unwrap_or(0);
+        let batches = self.outline.iter().flat_map(|outline| &outline.batches);
+        let told = batches.map(|batch| batch.head.synced).max().unwrap_or(0);
         self.digest.as_ref().map_or(told, |digest| digest.last_batch)
     }
 }
@@ -177,7 +179,7 @@ impl Recovery<'_> {
             // The name tells the number, and every record proves itself.
             Opened::Damaged => 0,
         };
-        let mut part = Part { log_bytes, incarnation, digest: None, batches: Vec::new() };
+        let mut part = Part { log_bytes, incarnation, digest: None, outline: None };
         if let Some(index_bytes) = index_bytes {
             match sidecar::load(self.storage, segment, index_bytes)? {
                 Opened::Known(digest) if u64::from(digest.log_bytes) <= log_bytes => part.digest = Some(digest),
@@ -186,7 +188,7 @@ impl Recovery<'_> {
             }
         }
         if part.digest.is_none() {
-            part.batches = log.batches()?;
+            part.outline = Some(log.outline()?);
         }
         Ok(Some(part))
     }
@@ -197,7 +199,9 @@ impl Recovery<'_> {
             return Ok(Placed { digest, sealed: true, held: false });
         }
         self.report.scanned += 1;
-        let scanned = Log::new(self.storage, segment, part.log_bytes).scan(&part.batches, synced)?;
+        let mut log = Log::new(self.storage, segment, part.log_bytes);
+        let outline = part.outline.map_or_else(|| log.outline(), Ok)?;
+        let scanned = log.scan(&outline, synced)?;
         let held = !self.keep_damage(segment, &scanned);
         let mut digest = scanned.digest;
         if held {
@@ -332,12 +336,17 @@ impl Recovery<'_> {
             *bytes.entry(queue_no).or_default() += counted.unwrap_or(share as u64);
         }
         for (queue_no, queue) in &self.table.queues {
+            if queue.deleted {
+                continue;
+            }
             let first = queue.rows.iter().filter_map(|row| row.live.first()).min();
-            let Some(first_position) = first.filter(|_| !queue.deleted) else { continue };
-            let body_bytes = bytes.get(queue_no).copied().unwrap_or(0);
-            let (queue_no, next_position) = (*queue_no, queue.next);
-            let messages = queue.len();
-            self.report.queues.push(RecoveredQueue { queue_no, messages, body_bytes, first_position, next_position });
+            self.report.queues.push(RecoveredQueue {
+                queue_no: *queue_no,
+                messages: queue.len(),
+                body_bytes: bytes.get(queue_no).copied().unwrap_or(0),
+                first_position: first.unwrap_or(queue.next),
+                next_position: queue.next,
+            });
         }
         self.report.queues.sort_unstable_by_key(|queue| queue.queue_no);
     }

@@ -8,7 +8,7 @@ use crc32c::crc32c;
 
 use crate::digest::{Digest, DigestBuilder};
 use crate::error::Fault;
-use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, RECORD_ALIGN, RECORD_HEADER_BYTES};
+use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, LogHeader, Opened, RECORD_ALIGN, RECORD_HEADER_BYTES};
 use crate::record::BatchHead;
 use crate::storage::{Storage, log_name};
 use crate::writer::BATCH_HEAD_BYTES;
@@ -39,6 +39,41 @@ pub(crate) struct BatchAt {
 impl BatchAt {
     fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.head.bytes)
+    }
+
+    /// How much of the log was on the disk, as far as this batch tells, when all batches up to `synced` were.
+    fn certain(&self, synced: u64) -> u64 {
+        if self.head.number <= synced {
+            self.end()
+        } else if self.head.synced + 1 == self.head.number {
+            u64::from(self.offset)
+        } else {
+            FILE_HEADER_BYTES as u64
+        }
+    }
+}
+
+/// What can be seen of a log at a glance.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    pub(crate) batches: Vec<BatchAt>,
+    /// Good records behind the last batch of which the beginning is lost: the batch is newer than this one, if that is known.
+    orphans_after: Option<u64>,
+    orphans_end: u64,
+}
+
+impl Outline {
+    /// How much of the log was on the disk when all batches up to `synced` were.
+    fn certain(&self, synced: u64) -> u64 {
+        let told = self.batches.iter().map(|batch| batch.certain(synced)).max().unwrap_or(FILE_HEADER_BYTES as u64);
+        match self.orphans_after {
+            Some(number) if number < synced => told.max(self.orphans_end),
+            _ => told,
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.batches.iter().map(BatchAt::end).max().unwrap_or(0).max(self.orphans_end)
     }
 }
 
@@ -141,9 +176,13 @@ impl<'a> Log<'a> {
         Ok(head.map(|head| BatchAt { offset: offset as u32, head }))
     }
 
-    /// Every batch whose first record can be read, jumping from one to the next where that is possible.
-    pub(crate) fn batches(&mut self) -> Result<Vec<BatchAt>, Fault> {
-        let mut found = Vec::new();
+    /// What can be seen of the log without reading all of it: batches are passed over from one to the next where that is possible.
+    pub(crate) fn outline(&mut self) -> Result<Outline, Fault> {
+        let before = match LogHeader::decode(&self.file_header()?) {
+            Opened::Known(header) if header.segment == self.segment => header.first_batch.checked_sub(1),
+            _ => None,
+        };
+        let mut outline = Outline { batches: Vec::new(), orphans_after: before, orphans_end: 0 };
         let mut at = FILE_HEADER_BYTES as u64;
         while at < self.bytes {
             let Some(header) = self.header(at)? else {
@@ -153,43 +192,43 @@ impl<'a> Log<'a> {
                 }
                 continue;
             };
-            match self.batch(at, &header)? {
+            let batch = self.batch(at, &header)?;
+            at = batch.map_or(at + header.span() as u64, |batch| batch.end());
+            match batch {
                 Some(batch) => {
-                    found.push(batch);
-                    at = batch.end();
+                    outline.orphans_after = Some(batch.head.number);
+                    outline.batches.push(batch);
                     if header.flags & FLAG_LAST != 0 {
                         break;
                     }
                 }
-                None => at += header.span() as u64,
+                None => outline.orphans_end = at,
             }
         }
-        Ok(found)
+        Ok(outline)
     }
 
     /// Reads the whole log. Batches up to `synced` were on the disk: what is wrong in them is damage, and the rest of them counts. Later
     /// ones count only if they are complete, and only up to the first that is not.
-    pub(crate) fn scan(&mut self, batches: &[BatchAt], synced: u64) -> Result<Scanned, Fault> {
+    pub(crate) fn scan(&mut self, outline: &Outline, synced: u64) -> Result<Scanned, Fault> {
         let mut builder = DigestBuilder::new(self.segment);
-        let certain = batches.iter().filter(|batch| batch.head.number <= synced).map(BatchAt::end).max();
-        let promised = certain.unwrap_or(FILE_HEADER_BYTES as u64);
+        let promised = outline.certain(synced);
         let certain = promised.min(self.bytes.max(FILE_HEADER_BYTES as u64));
         let mut damaged = self.salvage(&mut builder, FILE_HEADER_BYTES as u64, certain)?;
         if promised > certain {
             damaged.push(Stretch { offset: certain as u32, bytes: 0, reason: "file-ends-early" });
         }
         let mut at = certain;
-        let mut torn = None;
-        for batch in batches.iter().filter(|batch| u64::from(batch.offset) >= certain) {
+        for batch in outline.batches.iter().filter(|batch| u64::from(batch.offset) >= certain) {
             if u64::from(batch.offset) != at || !self.is_complete(batch)? {
-                let end = batches.iter().map(BatchAt::end).max().unwrap_or(at).min(self.bytes);
-                let bytes = end.saturating_sub(at) as u32;
-                torn = Some(Stretch { offset: at as u32, bytes, reason: "torn-write" });
                 break;
             }
             self.salvage(&mut builder, at, batch.end())?;
             at = batch.end();
         }
+        let end = outline.end().min(self.bytes);
+        let bytes = end.saturating_sub(at) as u32;
+        let torn = (bytes > 0).then_some(Stretch { offset: at as u32, bytes, reason: "torn-write" });
         let mut digest = builder.finish();
         digest.log_bytes = at as u32;
         Ok(Scanned { digest, damaged, torn })

@@ -1,0 +1,278 @@
+//! The life of segments: one body for many queues, removal, checkpoints, compaction, spares, barriers.
+//!
+//! Each test drives one journal over a simulated disk and looks at the files that are left. It must never reach into the journal's memory:
+//! what counts is what is on the disk and what comes back. Rule: docs/internals/segment.md, "The life of a segment".
+
+mod support;
+
+use std::io::ErrorKind;
+
+use support::{drain, pump, small, target};
+use weft_journal::{Config, Done, FaultKind, JobKind, Journal, Operation, Read, SimDisk, Storage, Target, recover};
+
+fn open(disk: &SimDisk) -> Journal {
+    recover(disk, small(), 0).expect("a disk that answers").0
+}
+
+fn append(journal: &mut Journal, body: &[u8], targets: &[Target]) -> u64 {
+    journal.append_message(b"exchange/key", std::iter::once(body), targets).expect("small enough")
+}
+
+fn names(disk: &SimDisk, suffix: &str) -> Vec<String> {
+    let listed = disk.list("segments").expect("a disk that answers");
+    listed.into_iter().map(|file| file.name).filter(|name| name.ends_with(suffix)).collect()
+}
+
+fn bytes_on(disk: &SimDisk) -> u64 {
+    let listed = disk.list("segments").expect("a disk that answers");
+    listed.iter().filter(|file| file.name.ends_with(".log")).map(|file| file.bytes).sum()
+}
+
+#[test]
+fn one_body_is_stored_for_any_number_of_queues() {
+    let disk = SimDisk::new(1);
+    let mut journal = open(&disk);
+    let body = vec![0xE7; 2_000];
+    let targets: Vec<Target> = (0..5).map(|queue| target(queue, 0)).collect();
+    append(&mut journal, &body, &targets);
+    pump(&mut journal, &disk);
+    let log = disk.contents("segments/00000001.log").expect("the first segment");
+    let copies = log.windows(body.len()).filter(|window| *window == body).count();
+    assert_eq!(copies, 1);
+    for queue in 0..5 {
+        assert_eq!(drain(&mut journal, &disk, queue, 10), [(0, body.clone(), false)]);
+    }
+    (0..4).for_each(|queue| assert!(journal.ack(queue, 0)));
+    pump(&mut journal, &disk);
+    disk.crash();
+    let mut journal = open(&disk);
+    assert_eq!(drain(&mut journal, &disk, 4, 10), [(0, body, false)]);
+    assert!(matches!(journal.read(3, 0, 10, 1000), Read::Empty));
+}
+
+#[test]
+fn segments_go_when_nothing_in_them_waits_and_their_files_are_used_again() {
+    let disk = SimDisk::new(2);
+    let mut journal = open(&disk);
+    for position in 0..400 {
+        append(&mut journal, &[1; 200], &[target(1, position)]);
+        if position >= 8 {
+            assert!(journal.ack(1, position - 8));
+        }
+        journal.sync();
+        pump(&mut journal, &disk);
+    }
+    let status = journal.status();
+    assert!(status.segments <= 3, "{status:?}");
+    assert!((1..=2).contains(&status.spares), "{status:?}");
+    assert_eq!(names(&disk, ".spare").len(), status.spares);
+    assert_eq!(names(&disk, ".log").len(), status.segments);
+    disk.crash();
+    let mut journal = open(&disk);
+    let positions: Vec<u64> = drain(&mut journal, &disk, 1, 3).iter().map(|message| message.0).collect();
+    assert_eq!(positions, (392..400).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_dead_segment_settled_in_older_ones_stays_settled() {
+    let disk = SimDisk::new(3);
+    let config = Config { compact_bytes: u64::MAX, ..small() };
+    let (mut journal, _) = recover(&disk, config.clone(), 0).expect("a disk that answers");
+    // Segment 1: a straggler of queue 9 beside messages of queue 1, which are settled by records in later segments.
+    append(&mut journal, &[9; 100], &[target(9, 0)]);
+    (0..8).for_each(|position| {
+        append(&mut journal, &[1; 300], &[target(1, position)]);
+    });
+    journal.close();
+    pump(&mut journal, &disk);
+    assert_eq!(journal.ack_range(1, 0, 7), 8);
+    for position in 8..80 {
+        append(&mut journal, &[1; 300], &[target(1, position)]);
+        assert!(journal.ack(1, position));
+        pump(&mut journal, &disk);
+    }
+    assert!(journal.status().segments <= 4, "{:?}", journal.status());
+    assert!(names(&disk, ".log").contains(&"00000001.log".to_owned()), "the straggler keeps its segment");
+    disk.crash();
+    let (mut journal, report) = recover(&disk, config, 0).expect("a disk that answers");
+    assert_eq!(drain(&mut journal, &disk, 1, 10), []);
+    assert_eq!(drain(&mut journal, &disk, 9, 10), [(0, vec![9; 100], false)]);
+    assert!(report.queues.iter().all(|queue| queue.queue_no != 1 || queue.next_position >= 80));
+}
+
+#[test]
+fn an_old_message_does_not_hold_gigabytes() {
+    let disk = SimDisk::new(4);
+    let mut journal = open(&disk);
+    // One message in sixteen is for a queue nobody reads.
+    for position in 0..3_000 {
+        let queue = if position % 16 == 0 { 2 } else { 1 };
+        append(&mut journal, &[queue as u8; 100], &[target(queue, position)]);
+        if queue == 1 {
+            assert!(journal.ack(1, position));
+        }
+        if position % 20 == 0 {
+            pump(&mut journal, &disk);
+        }
+    }
+    journal.sync();
+    pump(&mut journal, &disk);
+    let live = 188 * (16 + 8 + 24 + 12 + 104);
+    let held = bytes_on(&disk);
+    // A segment is left alone while a quarter of its messages live, so four times what lives is the most it comes to.
+    assert!(held < 5 * live, "{held} bytes for {live}: {:?}", journal.status());
+    let expected: Vec<u64> = (0..3_000).step_by(16).collect();
+    let positions =
+        |journal: &mut Journal| drain(journal, &disk, 2, 7).iter().map(|message| message.0).collect::<Vec<_>>();
+    assert_eq!(positions(&mut journal), expected);
+    disk.crash();
+    let mut journal = open(&disk);
+    assert_eq!(positions(&mut journal), expected);
+    assert_eq!(journal.ack_range(2, 0, 2_000), 126);
+    pump(&mut journal, &disk);
+    assert_eq!(positions(&mut journal)[0], 2_016 - 2_016 % 16);
+}
+
+#[test]
+fn a_deleted_queue_frees_its_segments_at_once() {
+    let disk = SimDisk::new(5);
+    let mut journal = open(&disk);
+    (0..200).for_each(|position| {
+        append(&mut journal, &[1; 200], &[target(1, position)]);
+    });
+    append(&mut journal, &[2; 10], &[target(2, 0)]);
+    pump(&mut journal, &disk);
+    assert!(journal.status().segments > 10);
+    journal.delete_queue(1);
+    pump(&mut journal, &disk);
+    assert!(journal.status().segments <= 2, "{:?}", journal.status());
+    assert_eq!(journal.messages(1), 0);
+    disk.crash();
+    let mut journal = open(&disk);
+    assert_eq!(drain(&mut journal, &disk, 1, 10), []);
+    assert_eq!(drain(&mut journal, &disk, 2, 10).len(), 1);
+}
+
+#[test]
+fn a_segment_number_is_never_given_out_twice() {
+    let disk = SimDisk::new(6);
+    let mut newest = 0;
+    for _ in 0..6 {
+        let mut journal = open(&disk);
+        (0..18).for_each(|position| {
+            append(&mut journal, &[1; 180], &[target(1, position)]);
+        });
+        journal.close();
+        pump(&mut journal, &disk);
+        journal.ack_range(1, 0, 1_000);
+        pump(&mut journal, &disk);
+        let last = names(&disk, ".log").iter().filter_map(|name| name[..8].parse::<u32>().ok()).max();
+        assert!(last > Some(newest), "{last:?} after {newest}");
+        newest = last.unwrap_or(0);
+        disk.crash();
+    }
+}
+
+#[test]
+fn a_message_larger_than_a_segment_gets_one_of_its_own() {
+    let disk = SimDisk::new(7);
+    let mut journal = open(&disk);
+    append(&mut journal, &[1; 10], &[target(1, 0)]);
+    append(&mut journal, &[2; 50_000], &[target(1, 1)]);
+    append(&mut journal, &[3; 10], &[target(1, 2)]);
+    pump(&mut journal, &disk);
+    assert_eq!(journal.status().segments, 3);
+    disk.crash();
+    let mut journal = open(&disk);
+    let sizes: Vec<usize> = drain(&mut journal, &disk, 1, 10).iter().map(|message| message.1.len()).collect();
+    assert_eq!(sizes, [10, 50_000, 10]);
+    let parts = vec![0; 64 << 20];
+    let huge = std::iter::repeat_n(&parts[..], 17);
+    assert!(journal.append_message(b"", huge, &[target(1, 3)]).is_err());
+    assert_eq!(journal.messages(1), 3);
+}
+
+#[test]
+fn one_write_is_out_at_a_time_and_what_comes_meanwhile_is_the_next_batch() {
+    let disk = SimDisk::new(8);
+    let mut journal = open(&disk);
+    let first = append(&mut journal, &[1; 10], &[target(1, 0)]);
+    journal.sync();
+    let mut job = journal.poll_job().expect("a write");
+    assert_eq!((job.kind(), job.must_sync()), (JobKind::Write, true));
+    let second = append(&mut journal, &[2; 10], &[target(1, 1)]);
+    let third = append(&mut journal, &[3; 10], &[target(1, 2)]);
+    assert_eq!((second, third), (first + 1, first + 1));
+    assert!(journal.poll_job().is_none());
+    // What is not written yet is read from memory.
+    assert!(matches!(journal.read(1, 0, 10, 1000), Read::Ready(messages) if messages.len() == 3));
+    job.run(&disk);
+    assert!(matches!(journal.job_done(job), Done::Written));
+    assert_eq!((journal.written(), journal.synced()), (first, first));
+    let mut job = journal.poll_job().expect("the next write");
+    assert!(!job.must_sync());
+    job.run(&disk);
+    journal.job_done(job);
+    assert_eq!((journal.written(), journal.synced()), (second, first));
+}
+
+#[test]
+fn a_write_that_fails_is_tried_again_and_a_failed_sync_leaves_the_segment() {
+    let disk = SimDisk::new(9);
+    let mut journal = open(&disk);
+    append(&mut journal, &[1; 100], &[target(1, 0)]);
+    pump(&mut journal, &disk);
+    for (operation, kind, expected) in [
+        (Operation::Write, ErrorKind::StorageFull, FaultKind::Full),
+        (Operation::Write, ErrorKind::ReadOnlyFilesystem, FaultKind::ReadOnly),
+        (Operation::Sync, ErrorKind::Other, FaultKind::Io),
+    ] {
+        let position = journal.messages(1);
+        let batch = append(&mut journal, &[position as u8; 100], &[target(1, position)]);
+        journal.sync();
+        disk.fail_next(operation, kind);
+        let mut job = journal.poll_job().expect("a write");
+        job.run(&disk);
+        let Done::Failed(fault) = journal.job_done(job) else { panic!("it must fail") };
+        assert_eq!(fault.kind, expected, "{fault}");
+        assert!(journal.synced() < batch);
+        assert!(journal.poll_job().is_none(), "nothing is tried again before `retry`");
+        assert!(matches!(journal.read(1, position, 1, 1000), Read::Ready(_)));
+        journal.retry();
+        pump(&mut journal, &disk);
+        assert!(journal.synced() >= batch);
+    }
+    assert_eq!(names(&disk, ".log"), ["00000001.log", "00000002.log"]);
+    disk.crash();
+    let mut journal = open(&disk);
+    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 4);
+}
+
+#[test]
+fn ids_of_a_barrier_come_back_until_their_time_and_keep_their_segment() {
+    let disk = SimDisk::new(10);
+    let mut journal = open(&disk);
+    journal.append_barrier(7, 5_000, b"id-1 id-2").expect("small enough");
+    append(&mut journal, &[1; 3_900], &[target(1, 0)]);
+    append(&mut journal, &[1; 10], &[target(1, 1)]);
+    journal.append_barrier(7, 9_000, b"id-3").expect("small enough");
+    journal.sync();
+    pump(&mut journal, &disk);
+    journal.ack_range(1, 0, 1);
+    pump(&mut journal, &disk);
+    for (now_ms, expected) in [(0, 2), (4_999, 2), (5_000, 1), (9_000, 0)] {
+        let (mut journal, report) = recover(&disk, small(), now_ms).expect("a disk that answers");
+        let ids: Vec<&[u8]> = report.barriers.iter().map(|barrier| &barrier.ids[..]).collect();
+        assert_eq!(ids, [&b"id-1 id-2"[..], b"id-3"][2 - expected..]);
+        pump(&mut journal, &disk);
+    }
+    assert!(!names(&disk, ".log").contains(&"00000001.log".to_owned()), "its time is over");
+    let (mut journal, _) = recover(&disk, small(), 9_000).expect("a disk that answers");
+    journal.append_barrier(1, 20_000, b"x").expect("small enough");
+    journal.close();
+    pump(&mut journal, &disk);
+    let before = journal.status().segments;
+    journal.advance(20_000);
+    pump(&mut journal, &disk);
+    assert!(journal.status().segments < before);
+}
