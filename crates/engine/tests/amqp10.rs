@@ -8,9 +8,11 @@ mod peer10;
 use peer10::*;
 use weft_engine::Limits;
 use weft_engine::event::Event;
-use weft_sim::Node;
+use weft_sim::{Client, Node};
 use weft_wire::amqp10::frame::Protocol;
 use weft_wire::amqp10::*;
+use weft_wire::amqp091::Method;
+use weft_wire::amqp091::table::Table;
 
 fn node() -> Node {
     Node::new(Limits::default(), 7)
@@ -104,4 +106,67 @@ fn credit_is_respected_exactly() {
     assert_eq!(bodies(&peer.credit(&mut node, 1, 10, 5, false)), ["10", "11", "12", "13", "14"]);
     assert_eq!(bodies(&peer.credit(&mut node, 1, 10, 5, false)), [""; 0]);
     assert_eq!(bodies(&peer.credit(&mut node, 1, 15, 1, false)), ["15"]);
+}
+
+#[test]
+fn outcomes_are_told_before_a_close_in_the_same_breath() {
+    let mut node = node();
+    let mut peer = Peer::connect(&mut node);
+    peer.sender(&mut node, 0, Some("q"));
+    let mut bytes: Vec<u8> = (0..3).flat_map(|_| peer.transfer(0, &message(b"x"), false)).collect();
+    encode(&mut bytes, 0, &Close::default());
+    node.feed(peer.conn, &bytes);
+    let said = peer.read(&mut node);
+    assert_eq!(names(&said), ["disposition", "close"]);
+    assert_eq!(answers(&said), [(0, 2, true, "accepted".to_owned())]);
+    assert_eq!(node.queue("q"), (3, 0, 0));
+}
+
+#[test]
+fn a_full_queue_rejects_and_an_exclusive_one_is_locked() {
+    let mut node = node();
+    let mut client = Client::connect(&mut node);
+    client.declare(&mut node, "full", |table| {
+        table.i64(b"x-max-length", 1);
+        table.str(b"x-overflow", b"reject-publish");
+    });
+    let declare = Method::QueueDeclare {
+        queue: b"mine",
+        passive: false,
+        durable: false,
+        exclusive: true,
+        auto_delete: false,
+        no_wait: false,
+        arguments: Table::EMPTY,
+    };
+    client.call(&mut node, &declare);
+    let mut peer = Peer::connect(&mut node);
+    peer.sender(&mut node, 0, Some("full"));
+    let three: Vec<u8> = (0..3).flat_map(|_| peer.transfer(0, &message(b"x"), false)).collect();
+    node.feed(peer.conn, &three);
+    let refused = "rejected amqp:resource-limit-exceeded".to_owned();
+    assert_eq!(answers(&peer.read(&mut node)), [(0, 0, true, "accepted".to_owned()), (1, 2, true, refused)]);
+    assert_eq!(condition(&peer.receiver(&mut node, 1, "mine", 0)), "amqp:resource-locked");
+}
+
+#[test]
+fn sessions_and_links_have_a_limit() {
+    let limits = Limits { links_max: 2, channels_max: 40, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let mut peer = Peer::connect(&mut node);
+    let target = Some(AttachTarget::Target(Target { address: Some("q"), ..Target::default() }));
+    let mut attached = 0;
+    for channel in 1..20 {
+        peer.begin(&mut node, channel);
+        for handle in 0..2 {
+            let name = format!("{channel}-{handle}");
+            let attach = Attach { name: &name, handle, target, initial_delivery_count: Some(0), ..Attach::default() };
+            let said = peer.call(&mut node, channel, &attach);
+            match said.last().map(Said::name) {
+                Some("flow") => attached += 1,
+                _ => assert_eq!(condition(&said), "amqp:resource-limit-exceeded"),
+            }
+        }
+    }
+    assert_eq!(attached, 32);
 }

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use weft_wire::amqp10::{Begin, End, Symbol, condition, encode};
 
 use super::link::Link;
-use super::settle::{Posted, Run, Unsettled};
+use super::settle::{Posted, Run};
+use super::unsettled::Unsettled;
 use super::{Fault, Session, error_of, no_session};
-use crate::broker::Broker;
+use crate::broker::{Broker, Outcome};
 use crate::conn::Io;
 
 /// One session of the peer.
@@ -143,7 +144,13 @@ impl Session {
 
     /// Takes a session's links apart; the session itself stays where it is.
     pub(super) fn drop_channel(&mut self, io: &mut Io, broker: &mut Broker, number: u16, failed: bool) {
-        let handles = self.channel(number).map_or(0, |channel| channel.links.len());
+        let Some(channel) = self.channel(number) else { return };
+        let handles = channel.links.len();
+        channel.posted.clear();
+        // All at once: link by link, each would be searched for among all.
+        for held in channel.unsettled.take_all() {
+            broker.settle(held.queue, held.entry, Outcome::Returned { failed });
+        }
         for handle in 0..handles as u32 {
             self.drop_link(io, broker, (number, handle), failed, false);
         }
@@ -152,7 +159,6 @@ impl Session {
         if let Some(channel) = self.channel(number) {
             channel.owing = false;
             channel.run = None;
-            channel.posted.clear();
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod attach;
 mod channel;
+mod facts;
 mod flow;
 mod head;
 mod incoming;
@@ -18,6 +19,7 @@ mod resume;
 mod settle;
 mod terminus;
 mod transaction;
+mod unsettled;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -128,10 +130,7 @@ impl Session {
     pub fn receive(&mut self, io: &mut Io, data: &[u8], broker: &mut Broker) -> usize {
         let mut at = 0;
         if let Some(arrival) = self.waiting.take() {
-            let number = arrival.place.0;
-            if let Err(fault) = self.find_way(io, broker, arrival) {
-                self.fail(io, broker, number, fault);
-            }
+            self.find_way(io, broker, arrival);
         }
         while io.parked.is_none() && !io.finished && broker.may_read() {
             let rest = &data[at..];
@@ -209,6 +208,7 @@ impl Session {
     }
 
     fn on_close(&mut self, io: &mut Io, broker: &mut Broker, close: &Close<'_>) {
+        self.send_owed(io, broker);
         self.drop_channels(io, broker, false);
         encode(&mut io.output, 0, &Close::default());
         io.finish(match &close.error {

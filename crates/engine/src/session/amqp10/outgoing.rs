@@ -11,7 +11,7 @@ use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_tran
 use super::channel::Channel;
 use super::head;
 use super::link::Link;
-use super::settle::Held;
+use super::unsettled::Held;
 use super::{Place, Session};
 use crate::broker::{Broker, Outcome};
 use crate::conn::Io;

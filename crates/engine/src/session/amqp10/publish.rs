@@ -7,10 +7,11 @@
 
 use std::rc::Rc;
 
-use weft_wire::amqp10::peek::{self, HeaderPeek, PropertiesPeek};
-use weft_wire::amqp10::sections::{self, Head};
-use weft_wire::amqp10::{Composite, DecodeError, Header, Properties, Role, Value, condition};
+use weft_wire::amqp10::peek::PropertiesPeek;
+use weft_wire::amqp10::sections::Head;
+use weft_wire::amqp10::{DecodeError, Role, condition};
 
+use super::facts::{Extras, extras_of, properties_of, traits_of};
 use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
 use super::settle::{Posted, Verdict};
@@ -19,12 +20,10 @@ use crate::broker::{Broker, Published, Route, VhostId};
 use crate::conn::{Io, Wait};
 use crate::event::Event;
 use crate::memory::Charge;
-use crate::message::{Body, Kind, Message, Name, Traits};
+use crate::message::{Body, Kind, Message, Name};
 use crate::queue::QueueId;
 use crate::routing::ExchangeId;
 
-/// Longest delay of a message: 2^32 - 1 ms, 49 days.
-const DELAY_MS_MAX: u64 = u32::MAX as u64;
 /// Addresses of direct reply-to consumers begin so; no queue stands behind them.
 const REPLY_PREFIX: &[u8] = b"amq.rabbitmq.reply-to.";
 
@@ -59,17 +58,6 @@ pub(super) struct Arrival {
     subject: Box<[u8]>,
     to: Option<Box<[u8]>>,
     extras: Extras,
-}
-
-/// What a message's annotations ask of the node.
-#[derive(Default)]
-struct Extras {
-    /// Routing keys of the x-cc annotation.
-    more_keys: Vec<Box<[u8]>>,
-    /// x-opt-delivery-time or x-opt-delivery-delay.
-    delay_ms: u64,
-    /// x-delay, which only delayed exchanges obey.
-    exchange_delay_ms: u64,
 }
 
 /// Where a message goes.
@@ -131,7 +119,7 @@ impl Session {
                 let finished = inlet.finish(message, extras);
                 self.hand_on(io, broker, place, delivery, finished);
             }
-            Way::Nowhere(verdict) => self.answer_delivery(io, place, delivery, verdict),
+            Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
             Way::Unknown => {
                 let (subject, to) = (subject.into(), to.map(Box::from));
                 let arrival = Arrival { place, delivery, message, subject, to, extras };
@@ -152,11 +140,9 @@ impl Session {
     }
 
     /// A message that waited for its address tries again.
-    pub(super) fn find_way(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) -> Result<(), Fault> {
+    pub(super) fn find_way(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) {
         let (vhost, place) = (self.vhost, arrival.place);
-        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
-            return Ok(());
-        };
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
         match inlet.way(broker, vhost, io.principal, &arrival.subject, arrival.to.as_deref()) {
             Way::Known => {
                 let Arrival { delivery, mut message, extras, .. } = *arrival;
@@ -166,10 +152,15 @@ impl Session {
                 let finished = inlet.finish(message, extras);
                 self.hand_on(io, broker, place, delivery, finished);
             }
-            Way::Nowhere(verdict) => self.answer_delivery(io, place, arrival.delivery, verdict),
+            Way::Nowhere(verdict) => self.refuse_message(io, broker, place, arrival.delivery, verdict),
             Way::Unknown => self.ask_address(io, broker, arrival),
         }
-        Ok(())
+    }
+
+    /// A message whose address leads nowhere.
+    fn refuse_message(&mut self, io: &mut Io, broker: &mut Broker, place: Place, delivery: Delivery, verdict: Verdict) {
+        broker.totals.unroutable += 1;
+        self.answer_delivery(io, place, delivery, verdict);
     }
 
     /// Into its transaction, or straight to the queues.
@@ -352,71 +343,4 @@ fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), 
     }
     let text = format!("user-id '{}' is not the user of this connection", String::from_utf8_lossy(user));
     Err(Fault::link(handle, condition::UNAUTHORIZED_ACCESS, text))
-}
-
-/// What the header and the properties say to a queue. A priority that is left out counts as none, as in 0-9-1, so
-/// that messages of both protocols agree on their order.
-#[inline]
-fn traits_of(
-    io: &Io,
-    broker: &Broker,
-    head_bytes: &[u8],
-    head: &Head,
-    properties: &PropertiesPeek<'_>,
-) -> Result<Traits, DecodeError> {
-    let mut traits = Traits { publisher: io.id.raw(), ..Traits::default() };
-    if let Some(span) = head.header {
-        let header = header_of(span.of(head_bytes))?;
-        traits.durable = header.durable;
-        traits.priority = header.priority.unwrap_or(0);
-        traits.ttl_ms = header.ttl.map(u64::from);
-        traits.delivery_count = header.delivery_count;
-    }
-    if let Some(at_ms) = properties.absolute_expiry_time {
-        let left_ms = u64::try_from(at_ms).unwrap_or(0).saturating_sub(broker.wall_ns / 1_000_000);
-        traits.ttl_ms = Some(traits.ttl_ms.map_or(left_ms, |ttl_ms| ttl_ms.min(left_ms)));
-    }
-    Ok(traits)
-}
-
-#[inline]
-fn header_of(section: &[u8]) -> Result<HeaderPeek, DecodeError> {
-    if let Some(peek) = peek::header(section) {
-        return Ok(peek);
-    }
-    let Header { durable, priority, ttl, delivery_count, .. } = Header::decode(section)?;
-    Ok(HeaderPeek { durable, priority: Some(priority).filter(|priority| *priority != 4), ttl, delivery_count })
-}
-
-#[inline]
-fn properties_of(section: &[u8]) -> Result<PropertiesPeek<'_>, DecodeError> {
-    if let Some(peek) = peek::properties(section) {
-        return Ok(peek);
-    }
-    let Properties { user_id, to, subject, absolute_expiry_time, .. } = Properties::decode(section)?;
-    Ok(PropertiesPeek { user_id, to, subject, absolute_expiry_time: absolute_expiry_time.map(|at| at.0) })
-}
-
-/// Reads the annotations that mean something to the node.
-fn extras_of(section: &[u8], wall_ns: u64) -> Result<Extras, DecodeError> {
-    let mut extras = Extras::default();
-    for (key, value) in sections::decode_map(section)?.iter() {
-        match key.as_str() {
-            Some("x-cc") => {
-                let keys = value.as_list().into_iter().flat_map(|list| list.iter().collect::<Vec<_>>());
-                extras.more_keys.extend(keys.filter_map(|key| key.as_str()).map(|key| Box::from(key.as_bytes())));
-            }
-            Some("x-opt-delivery-time") => {
-                let at_ms = match value {
-                    Value::Timestamp(at_ms) => u64::try_from(at_ms).ok(),
-                    other => other.as_u64(),
-                };
-                extras.delay_ms = at_ms.unwrap_or(0).saturating_sub(wall_ns / 1_000_000).min(DELAY_MS_MAX);
-            }
-            Some("x-opt-delivery-delay") => extras.delay_ms = value.as_u64().unwrap_or(0).min(DELAY_MS_MAX),
-            Some("x-delay") => extras.exchange_delay_ms = value.as_u64().unwrap_or(0).min(DELAY_MS_MAX),
-            _ => {}
-        }
-    }
-    Ok(extras)
 }

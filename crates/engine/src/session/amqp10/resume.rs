@@ -10,7 +10,8 @@ use std::rc::Rc;
 use weft_wire::amqp10::{DeliveryState, Field, Map, MapBuf, Transfer, Value, encode};
 
 use super::link::{Goal, Link};
-use super::settle::{Decision, Held, Verdict, settle_held};
+use super::settle::{Decision, Verdict, settle_held};
+use super::unsettled::Held;
 use super::{LinkName, Place, Session};
 use crate::broker::{Broker, Outcome};
 use crate::conn::Io;

@@ -11,7 +11,8 @@ use weft_wire::amqp10::{Role, TransactionRequest, TransactionalState, condition}
 use super::incoming::Delivery;
 use super::link::Link;
 use super::publish::{self, Finished};
-use super::settle::{Decision, Held, Verdict, settle_held};
+use super::settle::{Decision, Verdict, settle_held};
+use super::unsettled::Held;
 use super::{Fault, Place, Session};
 use crate::broker::{Broker, Outcome};
 use crate::conn::Io;
