@@ -50,7 +50,8 @@ class Bench:
     secs: int
     say: Callable[[str], None]
     attempts_max: int = 3
-    disturbed: list[str] = field(default_factory=list)
+    runs: int = 0
+    disturbed: list[tuple[str, float]] = field(default_factory=list)
     round_trips: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def peers(self, *names: str) -> list[str]:
@@ -82,6 +83,7 @@ class Bench:
         for _ in range(self.repetitions):
             for name, runner in runners.items():
                 runs[name].append(self._quiet_run(name, runner))
+                self.runs += 1
         return runs
 
     def _quiet_run(self, name: str, runner: Callable[[], Run]) -> Run:
@@ -92,7 +94,7 @@ class Bench:
             if runs[-1].get("other_cpu", 0) <= OTHER_CPU_MAX:
                 return runs[-1]
         quietest = min(runs, key=lambda run: run["other_cpu"])
-        self.disturbed.append(f"{name}: {quietest['other_cpu']:.2f} cores were busy with something else")
+        self.disturbed.append((name, quietest["other_cpu"]))
         return quietest
 
 

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,12 +24,12 @@ COLORS = {"weft": "#0b6e4f", "rabbitmq": "#d1495b", "relay": "#8d99ae"}
 VERDICTS = {True: "met", False: "MISSED", None: "–"}
 
 METHOD = """\
-Every broker is loaded by the same programs (`benchmarks/load`), over loopback TCP, on default settings but for
-ports and folders. Brokers take turns within each repetition; figures are medians, the range of all runs stands in
-brackets. *CPU* is user and system time of the broker's process from `/proc`, divided by the messages that went
-through. A run during which something else used more than 0.15 cores is repeated, up to three times; if none was quiet
-the least disturbed stands and is named below. The plain relay is a process that only copies bytes: the floor under
-any broker. Pinned measures put the broker and the clients on one core.
+Every broker is loaded by the same programs (`benchmarks/load`), over loopback TCP, on default settings but for ports,
+folders and limits of memory and disk. Brokers take turns within each repetition; figures are medians, the range over
+the repetitions stands in brackets. *CPU* is user and system time of the broker's process from `/proc`, divided by the
+messages that went through. A run during which something else used more than 0.15 cores is repeated, up to three
+times; if none was quiet the least disturbed stands, and the page says so. The plain relay is a process that only
+copies bytes: the floor under any broker. Pinned measures put the broker and the clients on one core.
 """
 
 
@@ -80,6 +81,14 @@ def summary(rows: list[Row]) -> str:
     return words + (f"; missed: {'; '.join(missed)}" if missed else "")
 
 
+def noise(disturbed: list[tuple[str, float]], runs: int) -> str:
+    """How much of the result something else had a hand in; empty if nothing did."""
+    if not disturbed:
+        return ""
+    cores = statistics.median(other for _, other in disturbed)
+    return f"{len(disturbed)} of {runs} runs were disturbed: something else kept {cores:.2f} cores busy (median)"
+
+
 @dataclass(frozen=True)
 class Result:
     """All that a page of results tells."""
@@ -87,7 +96,7 @@ class Result:
     date: str
     rows: list[Row]
     round_trips: dict[str, dict[int, float]]
-    disturbed: list[str]
+    noise: str
     failures: list[str]
     repetitions: int
     secs: int
@@ -105,16 +114,15 @@ class Result:
         head = ["", *(TITLES[name] for name in names), "target", "verdict"]
         parts = [
             f"# Speed and memory, {self.date}",
-            f"{summary(self.rows)}.",
+            f"{summary(self.rows)}." + (f" {self.noise}." if self.noise else ""),
             markdown_table(head, [cells(row, names, ranges=True) for row in self.rows]),
             *self._round_trip_part(),
             "## Machine and versions",
             "\n".join(f"- {name}: {value}" for name, value in facts().items()),
             f"## Method\n\n{METHOD}\n{self.repetitions} repetitions, {self.secs} s each. Again: `make bench`.",
         ]
-        for title, lines in (("Disturbed runs", self.disturbed), ("What could not be measured", self.failures)):
-            if lines:
-                parts.append(f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines))
+        if self.failures:
+            parts.append("## What could not be measured\n\n" + "\n".join(f"- {line}" for line in self.failures))
         return "\n\n".join(parts) + "\n"
 
     def _round_trip_part(self) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import Bench, BenchError, Row
 from brokers import Pool, build_proton_broker
 from measures import MEASURES, Measure
-from report import Result, summary, text_table
+from report import Result, noise, summary, text_table
 
 from peers import PeerError
 
@@ -130,13 +130,14 @@ def main(arguments: list[str]) -> int:
         rows, failures = measure_all(bench, chosen(options), options.quick)
     if rows:
         print(f"\n{text_table(rows)}\n\n{summary(rows)}")
-    if bench.disturbed:
-        print(f"{len(bench.disturbed)} figures come from disturbed runs; {'; '.join(bench.disturbed[:3])} …")
+    disturbance = noise(bench.disturbed, bench.runs)
+    if disturbance:
+        print(disturbance)
     for line in failures:
         print(f"not measured: {line}")
     if rows and not options.quick and not options.only:
         date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-        result = Result(date, rows, bench.round_trips, bench.disturbed, failures, options.repetitions, options.secs)
+        result = Result(date, rows, bench.round_trips, disturbance, failures, options.repetitions, options.secs)
         print(f"written to {result.write(FOLDER / 'results')}")
     return 1 if failures else 0
 
