@@ -328,3 +328,167 @@ fn noise_never_stops_the_node() {
     assert!(closed > 1_000, "most conversations come to an end: {closed}");
     assert_eq!(node.queue("witness").0, 30);
 }
+
+/// A session with a sender (0), a receiver (1), the coordinator (2) and a sender to any address (3).
+fn set_up(node: &mut Node, peer: &mut Peer, channel: u16) {
+    let mut bytes = written(channel, &Begin { incoming_window: 50, outgoing_window: 9, ..Begin::default() });
+    let targets = [
+        AttachTarget::Target(Target { address: Some("q"), ..Target::default() }),
+        AttachTarget::Target(Target::default()),
+        AttachTarget::Coordinator(Coordinator::default()),
+        AttachTarget::Target(Target::default()),
+    ];
+    for (handle, target) in (0..).zip(targets) {
+        let name = format!("{channel}-{handle}");
+        let role = if handle == 1 { Role::Receiver } else { Role::Sender };
+        let source = Some(Source { address: Some("q"), ..Source::default() });
+        let (target, initial_delivery_count) = (Some(target), Some(0));
+        let attach = Attach { name: &name, handle, role, source, target, initial_delivery_count, ..Attach::default() };
+        bytes.extend(written(channel, &attach));
+    }
+    node.feed(peer.conn, &bytes);
+    peer.read(node);
+}
+
+/// One performative of any kind, its fields mostly plausible.
+fn any_frame(random: &mut Random) -> Vec<u8> {
+    let channel = random.below(2) as u16;
+    let kind = random.below(40);
+    let handle = match kind {
+        _ if random.one_in(12) => random.below(5) as u32,
+        4..=19 => 1,
+        26.. => *random.pick(&[&0, &0, &2, &3]),
+        _ => random.below(4) as u32,
+    };
+    let number =
+        |random: &mut Random| if random.one_in(9) { random.odd_number() as u32 } else { random.below(6) as u32 };
+    let address = Some(*random.pick(&[&"q", &"q", &"other", &"refused", &"/exchanges/amq.topic"]));
+    let name = *random.pick(&[&"a", &"b", &"c", &"d"]);
+    let txn_id = (random.below(3) as u64).to_be_bytes();
+    let outcome = match random.below(6) {
+        0 => Outcome::Released,
+        1 => Outcome::Rejected(Rejected::default()),
+        2 => Outcome::Modified(Modified { delivery_failed: random.one_in(2), ..Modified::default() }),
+        _ => Outcome::Accepted,
+    };
+    let state = match random.below(8) {
+        0 => None,
+        1 => Some(DeliveryState::Received(Received::default())),
+        2 => Some(DeliveryState::Transactional(TransactionalState { txn_id: &txn_id, outcome: Some(outcome) })),
+        _ => Some(DeliveryState::Outcome(outcome)),
+    };
+    let first = number(random);
+    let on = |bytes: Vec<u8>| {
+        let mut bytes = bytes;
+        bytes[6..8].copy_from_slice(&channel.to_be_bytes());
+        bytes
+    };
+    match kind {
+        0 if random.one_in(4) => written(channel, &Begin::default()),
+        0 => written(channel, &End::default()),
+        1 => written(channel, &Detach { handle, closed: random.one_in(2), error: None }),
+        2 => {
+            let dynamic = random.one_in(5);
+            let source = Some(Source { address: address.filter(|_| !dynamic), dynamic, ..Source::default() });
+            let snd_settle_mode = if random.one_in(3) { SenderSettleMode::Settled } else { SenderSettleMode::Mixed };
+            let role = Role::Receiver;
+            written(channel, &Attach { name, handle, role, source, snd_settle_mode, ..Attach::default() })
+        }
+        3 => {
+            let target = match random.below(5) {
+                0 => AttachTarget::Coordinator(Coordinator::default()),
+                1 => AttachTarget::Target(Target::default()),
+                _ => AttachTarget::Target(Target { address, ..Target::default() }),
+            };
+            let second = random.one_in(3);
+            let rcv_settle_mode = if second { ReceiverSettleMode::Second } else { ReceiverSettleMode::First };
+            let attach = Attach { name, handle, rcv_settle_mode, target: Some(target), ..Attach::default() };
+            written(channel, &Attach { initial_delivery_count: Some(number(random)), ..attach })
+        }
+        4..=19 => {
+            let flow = Flow { incoming_window: 50, outgoing_window: 9, drain: random.one_in(3), ..Flow::default() };
+            let (link_credit, echo) = (Some(number(random)), random.one_in(4));
+            let delivery_count = Some(number(random)).filter(|_| random.one_in(3));
+            let handle = Some(handle).filter(|_| !random.one_in(5));
+            written(channel, &Flow { handle, delivery_count, link_credit, echo, ..flow })
+        }
+        20..=25 => {
+            let (role, settled) = (if random.one_in(5) { Role::Sender } else { Role::Receiver }, random.one_in(2));
+            let last = Some(first.wrapping_add(random.below(4) as u32));
+            written(channel, &Disposition { role, first, last, settled, state, batchable: false })
+        }
+        _ => {
+            let tag = [random.below(9) as u8];
+            let transfer = Transfer {
+                handle,
+                delivery_id: Some(first).filter(|_| !random.one_in(9)),
+                delivery_tag: Some(&tag),
+                settled: Some(random.one_in(2)),
+                more: random.one_in(5),
+                resume: random.one_in(20),
+                aborted: random.one_in(20),
+                state: state.filter(|state| state.txn_id().is_some()),
+                ..Transfer::default()
+            };
+            let mut payload = Vec::new();
+            match random.below(6) {
+                0 => TransactionRequest::Declare(Declare::default()).encode(&mut payload),
+                1 => {
+                    let discharge = Discharge { txn_id: &txn_id, fail: random.one_in(2) };
+                    TransactionRequest::Discharge(discharge).encode(&mut payload);
+                }
+                2 => {
+                    Properties { to: address, ..Properties::default() }.encode(&mut payload);
+                    payload.extend(message(b"x"));
+                }
+                _ => payload = message(&[7; 600]),
+            }
+            on(frame_of(&transfer, &payload))
+        }
+    }
+}
+
+#[test]
+fn any_order_of_performatives_leaves_nothing_behind() {
+    let limits = Limits { link_credit: 5, session_window: 40, transactions_max: 2, ..Limits::default() };
+    let mut random = Random::new(3);
+    let (mut delivered, mut answered) = (0, 0);
+    for _ in 0..400 {
+        let mut node = Node::new(limits.clone(), 7);
+        let open = Open { container_id: "x", max_frame_size: 512, ..Open::default() };
+        let mut peer = Peer::connect_with(&mut node, &open);
+        peer.call(&mut node, 0, &End::default());
+        (0..2).for_each(|channel| set_up(&mut node, &mut peer, channel));
+        for _ in 0..80 {
+            let mut bytes = any_frame(&mut random);
+            if random.one_in(3) {
+                bytes.extend(any_frame(&mut random));
+            }
+            node.feed(peer.conn, &bytes);
+            if random.one_in(10) {
+                node.advance_ms(10);
+            }
+            let said = peer.read(&mut node);
+            delivered += said.iter().filter(|said| said.name() == "transfer").count();
+            answered += said.iter().filter(|said| said.name() == "disposition").count();
+            for said in &said {
+                let Performative::End(end) = said.performative() else { continue };
+                if end.error.is_some() {
+                    peer.call(&mut node, said.channel, &End::default());
+                }
+                set_up(&mut node, &mut peer, said.channel);
+            }
+        }
+        node.close(peer.conn);
+        for queue in ["q", "other"] {
+            let (_, unsettled, consumers) = node.queue(queue);
+            assert_eq!((unsettled, consumers), (0, 0), "{queue}");
+        }
+        let queues: Vec<_> = node.engine.broker.queues.iter().map(|(id, _)| id).collect();
+        for id in queues {
+            node.engine.broker.purge(id);
+        }
+        assert_eq!(node.engine.broker.ledger.used(), 0, "no message is held by anybody");
+    }
+    assert!(delivered > 1_000 && answered > 1_000, "{delivered} deliveries, {answered} answers");
+}

@@ -465,3 +465,42 @@ fn what_was_unsettled_comes_back_failed_only_when_the_connection_breaks() {
         assert_eq!(got[0].header().delivery_count, count);
     }
 }
+
+#[test]
+fn a_message_larger_than_a_receiver_takes_goes_to_the_dead_letters() {
+    let (mut node, mut peer) = filled(&[]);
+    let mut client = Client::connect(&mut node);
+    client.declare(&mut node, "dead", |_| ());
+    client.declare(&mut node, "source", |table| {
+        table.str(b"x-dead-letter-exchange", b"");
+        table.str(b"x-dead-letter-routing-key", b"dead");
+    });
+    client.publish(&mut node, "", "source", &[7; 500]);
+    client.publish(&mut node, "", "source", b"small");
+    let source = Some(Source { address: Some("source"), ..Source::default() });
+    let max_message_size = Some(100);
+    let attach = Attach { name: "r", handle: 1, role: Role::Receiver, source, max_message_size, ..Attach::default() };
+    peer.call(&mut node, 0, &attach);
+    assert_eq!(bodies(&peer.credit(&mut node, 1, 0, 10, false)), ["small"]);
+    assert_eq!((node.queue("source"), node.queue("dead").0), ((0, 1, 1), 1));
+}
+
+#[test]
+fn the_consumer_of_higher_priority_is_served_first() {
+    let (mut node, mut peer) = filled(&[]);
+    for (handle, priority) in [(1, 0), (2, 5)] {
+        let mut properties = MapBuf::new();
+        properties.put(Value::Symbol("rabbitmq:priority"), Value::Int(priority));
+        let name = format!("r{handle}");
+        let source = Some(Source { address: Some("q"), ..Source::default() });
+        let properties = Some(properties.as_map());
+        let attach = Attach { name: &name, handle, role: Role::Receiver, source, properties, ..Attach::default() };
+        peer.call(&mut node, 0, &attach);
+        peer.credit(&mut node, handle, 0, 2, false);
+    }
+    let mut handles = Vec::new();
+    for _ in 0..3 {
+        handles.extend(deliveries(&peer.send(&mut node, 0, &message(b"x"), true)).iter().map(|got| got.handle));
+    }
+    assert_eq!(handles, [2, 2, 1]);
+}
