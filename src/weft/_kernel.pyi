@@ -23,14 +23,24 @@ PAUSE: int
 EVENTS: int
 TIMER: int
 MORE: int
+DISK: int
 LOCAL: int
 
 def keep_buffers() -> None:
     """Let the C library reuse the memory of reads and writes: for a process that is a server."""
 
 @final
+class DiskJob:
+    """A piece of disk work. Run it once, on any thread; then hand it to `Engine.disk_done`."""
+
+    @property
+    def kind(self) -> str:
+        """`write`, `read` or `background`."""
+    def run(self) -> None: ...
+
+@final
 class Engine:
-    def __new__(cls, limits: Limits, *, node: str, version: str, seed: int, now_ns: int, wall_ns: int) -> Engine: ...
+    def __new__(cls, limits: Limits, *, node: str, version: str, seed: int, now_ns: int, wall_ns: int, data_dir: str | None = None) -> Engine: ...
 
     # world -> engine; each returns Signal bits
     def open(self, *, tls: bool = False, local: bool = True) -> int:
@@ -47,6 +57,15 @@ class Engine:
     def poll_events(self) -> list[Event]: ...
     def poll_timeout(self) -> int | None:
         """When `advance` wants to be called next, in the clock of `now_ns`."""
+
+    # disk
+    def poll_disk(self) -> list[DiskJob]:
+        """Jobs to be run, writes in their order; each goes back by `disk_done`."""
+    def disk_done(self, job: DiskJob) -> int: ...
+    def finish(self) -> int:
+        """Nothing more comes: bring what is stored into the shape that opens fastest. Then run jobs until none is left."""
+    def recovered(self) -> dict[str, Any]:
+        """What was found on disk at the start."""
 
     # decisions
     def apply(self, changes: Sequence[Change]) -> int: ...

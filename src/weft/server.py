@@ -35,6 +35,7 @@ from weft.policy.passwords import hash_password
 from weft.store import Store
 
 VHOST = "/"
+MESSAGES = "messages"
 DEFINITIONS = "definitions.sqlite"
 TABLES = ("connections", "consumers", "queues", "exchanges")
 
@@ -300,7 +301,10 @@ class Node:
             limits = replace(limits, memory_bytes_max=memory_bytes_default())
         seed = secrets.randbits(64)
         now_ns, wall_ns = monotonic_ns(), time_ns()
-        return Engine(limits, node=self.name, version=__version__, seed=seed, now_ns=now_ns, wall_ns=wall_ns)
+        folder = self._configuration.data_dir
+        data_dir = None if folder is None else str(folder / MESSAGES)
+        times = {"now_ns": now_ns, "wall_ns": wall_ns}
+        return Engine(limits, node=self.name, version=__version__, seed=seed, data_dir=data_dir, **times)
 
 
 def _hash_passwords(users: Sequence[User]) -> list[User]:

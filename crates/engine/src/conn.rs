@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use crate::memory::Account;
 use crate::message::Message;
+use crate::queue::QueueId;
 use crate::queue::consumers::ConsumerId;
 use crate::session::Session;
 use crate::slab::Id;
@@ -70,6 +71,14 @@ pub struct Io {
     pub bytes_out: u64,
     /// Consumers that sleep because the output is full.
     pub stalled: Vec<ConsumerId>,
+    /// Frames that promise the safety of what was published, to be sent at the end of this call or when it is on disk.
+    pub promises: Vec<Promise>,
+    /// Promises that wait for the disk, in order.
+    pub deferred: VecDeque<Promise>,
+    /// The batch that holds what this connection stored last.
+    pub stored_batch: u64,
+    /// Nothing of this connection waits for the disk: promises may be sent as they are made.
+    pub direct: bool,
     /// Why it ends, for the event.
     pub cause: Option<String>,
 }
@@ -81,6 +90,17 @@ pub enum Wait {
     Answer(u64),
     /// Any grant or address for this principal.
     Grant(u32),
+    /// Messages of this queue, from disk.
+    Disk(QueueId),
+    /// The batch that the deferred promises wait for.
+    Sync,
+}
+
+/// A confirm, an outcome or a commit: it leaves once the batch is on disk.
+pub struct Promise {
+    pub batch: u64,
+    pub channel: u16,
+    pub bytes: Vec<u8>,
 }
 
 impl Conn {
@@ -123,8 +143,33 @@ impl Io {
             bytes_in: 0,
             bytes_out: 0,
             stalled: Vec::new(),
+            promises: Vec::new(),
+            deferred: VecDeque::new(),
+            stored_batch: 0,
+            direct: true,
             cause: None,
         }
+    }
+
+    /// Writes frames that promise something; the engine sends them when the promise can be kept.
+    pub fn promise(&mut self, channel: u16, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.direct {
+            return write(&mut self.output);
+        }
+        match self.promises.last_mut() {
+            Some(last) if last.channel == channel => write(&mut last.bytes),
+            _ => {
+                let mut bytes = Vec::new();
+                write(&mut bytes);
+                self.promises.push(Promise { batch: 0, channel, bytes });
+            }
+        }
+    }
+
+    /// A channel is over: nothing more may be sent on it.
+    pub fn drop_promises(&mut self, channel: u16) {
+        self.promises.retain(|promise| promise.channel != channel);
+        self.deferred.retain(|promise| promise.channel != channel);
     }
 
     /// Is there room for another delivery?

@@ -77,6 +77,10 @@ impl Pump<'_> {
             self.broker.died(id, entry, Reason::Expired);
             return Turn::Next;
         }
+        if queue.wants_more() {
+            self.broker.fetch(id);
+        }
+        let Some(queue) = self.broker.queues.get_mut(id) else { return Turn::Idle };
         if queue.ready.is_empty() {
             return Turn::Idle;
         }
@@ -131,6 +135,9 @@ impl Pump<'_> {
             if consumer.filter.as_ref().is_some_and(|filter| !filter.wants(&entry)) {
                 queue.counters.dropped += 1;
                 broker.work_left = broker.work_left.saturating_sub(1);
+                if entry.stored {
+                    broker.forget(id, entry.position);
+                }
                 return None;
             }
             queue.unsettled += 1;
@@ -184,13 +191,16 @@ impl Pump<'_> {
         };
         let Some(queue) = self.broker.queues.get_mut(id) else { return };
         queue.counters.delivered += 1;
-        if settled.is_some() && taken {
-            queue.unsettled -= 1;
-            queue.counters.settled += 1;
-            self.broker.totals.settled += 1;
-            if queue.settings.delete_when_empty {
-                self.broker.when_empty(id);
-            }
+        let Some(entry) = settled.filter(|_| taken) else { return };
+        queue.unsettled -= 1;
+        queue.counters.settled += 1;
+        self.broker.totals.settled += 1;
+        let delete_when_empty = queue.settings.delete_when_empty;
+        if entry.stored {
+            self.broker.forget(id, entry.position);
+        }
+        if delete_when_empty {
+            self.broker.when_empty(id);
         }
     }
 

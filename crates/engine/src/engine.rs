@@ -7,8 +7,10 @@
 
 use std::collections::VecDeque;
 
+use weft_journal::{Done, Job};
+
 use crate::broker::Broker;
-use crate::conn::{Conn, ConnId, Io, Wait};
+use crate::conn::{Conn, ConnId, Io, Promise, Wait};
 use crate::delivery::Pump;
 use crate::event::Event;
 use crate::hash::{Map, Seeded};
@@ -27,6 +29,8 @@ pub mod signal {
     pub const FLUSH: u32 = 2;
     /// Stop reading the connection; `ReadingResumed` ends it.
     pub const PAUSE: u32 = 4;
+    /// Disk jobs wait to be run.
+    pub const DISK: u32 = 8;
     /// Decisions are wanted.
     pub const EVENTS: u32 = 16;
     /// The next deadline moved earlier.
@@ -37,6 +41,8 @@ pub mod signal {
     pub const LOCAL: u32 = 128;
 }
 
+/// How long a disk that refused a write is left alone.
+const DISK_RETRY_NS: u64 = 1_000_000_000;
 /// Unread input that a connection may pile up while it waits for a decision or for budget.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 /// An input buffer keeps this much room when it ran empty.
@@ -60,6 +66,9 @@ pub struct Engine {
     waiting: Vec<ConnId>,
     /// Connections the driver does not read, or that were told to hold back.
     held: Vec<ConnId>,
+    /// Connections with promises that wait for the disk.
+    unsynced: Vec<ConnId>,
+    jobs: Vec<Job>,
     pub(crate) requests: Map<u64, ConnId>,
     pub(crate) quiesced: bool,
     told_timer_ns: u64,
@@ -78,6 +87,8 @@ impl Engine {
             backlog: VecDeque::new(),
             waiting: Vec::new(),
             held: Vec::new(),
+            unsynced: Vec::new(),
+            jobs: Vec::new(),
             requests: Map::with_hasher(Seeded(seed)),
             quiesced: false,
             told_timer_ns: u64::MAX,
@@ -158,6 +169,7 @@ impl Engine {
                 Due::Queue(queue) => self.broker.queue_due(queue),
                 Due::Delayed(number) => self.broker.release_delayed(number),
                 Due::Conn(id) => self.tick(id),
+                Due::Disk => self.broker.store.iter_mut().for_each(|store| store.journal.retry()),
             }
         }
         self.told_timer_ns = u64::MAX;
@@ -212,8 +224,35 @@ impl Engine {
         self.note(id);
     }
 
+    /// Sends the promises a session made, or keeps them until the disk has what they are about.
+    fn keep_promises(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let io = &mut conn.io;
+        let synced = self.broker.synced();
+        let Some(store) = &mut self.broker.store else { return };
+        io.stored_batch = io.stored_batch.max(std::mem::take(&mut store.last_batch));
+        if !io.promises.is_empty() {
+            store.journal.sync();
+            let batch = io.stored_batch;
+            io.deferred.extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { batch, ..promise }));
+        }
+        while io.deferred.front().is_some_and(|promise| promise.batch <= synced) {
+            let Some(promise) = io.deferred.pop_front() else { break };
+            io.output.extend_from_slice(&promise.bytes);
+        }
+        io.direct = io.deferred.is_empty() && io.stored_batch <= synced;
+        let waits = !io.deferred.is_empty();
+        if waits && !self.unsynced.contains(&id) {
+            self.unsynced.push(id);
+        }
+        if !waits && io.parked == Some(Wait::Sync) {
+            self.resume(id);
+        }
+    }
+
     /// Looks at what a session left behind: output, a question, an end, bytes it had no budget for.
     pub(crate) fn note(&mut self, id: ConnId) {
+        self.keep_promises(id);
         let Some(conn) = self.conns.get_mut(id) else { return };
         let io = &mut conn.io;
         if io.is_sendable() && !std::mem::replace(&mut io.listed, true) {
@@ -224,7 +263,7 @@ impl Engine {
             Some(Wait::Answer(request)) => {
                 self.requests.insert(request, id);
             }
-            Some(Wait::Grant(_)) if !self.waiting.contains(&id) => self.waiting.push(id),
+            Some(Wait::Grant(_) | Wait::Disk(_)) if !self.waiting.contains(&id) => self.waiting.push(id),
             _ => {}
         }
         if io.finished && !std::mem::replace(&mut io.hung_up, true) {
@@ -268,20 +307,71 @@ impl Engine {
         }
         self.release_held();
         self.watch_memory();
+        self.collect_jobs();
     }
 
     fn wake_answered(&mut self) {
-        if self.broker.answered.is_empty() {
+        if self.broker.answered.is_empty() && self.broker.arrived.is_empty() {
             return;
         }
         let answered = std::mem::take(&mut self.broker.answered);
+        let arrived = std::mem::take(&mut self.broker.arrived);
         for id in std::mem::take(&mut self.waiting) {
             match self.conns.get(id).and_then(|conn| conn.io.parked) {
                 Some(Wait::Grant(principal)) if answered.contains(&principal) => self.resume(id),
-                Some(Wait::Grant(_)) => self.waiting.push(id),
+                Some(Wait::Disk(queue)) if arrived.contains(&queue) => self.resume(id),
+                Some(Wait::Grant(_) | Wait::Disk(_)) => self.waiting.push(id),
                 _ => {}
             }
         }
+    }
+
+    /// Takes the journal's next jobs.
+    fn collect_jobs(&mut self) {
+        if let Some(store) = &mut self.broker.store {
+            while let Some(job) = store.journal.poll_job() {
+                self.jobs.push(job);
+            }
+        }
+    }
+
+    /// Disk work to be run, each on any thread; writes in order.
+    pub fn poll_disk(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+
+    /// Nothing more comes: the store is brought into the shape that opens fastest.
+    pub fn finish(&mut self) -> u32 {
+        self.broker.store.iter_mut().for_each(|store| store.journal.close());
+        self.collect_jobs();
+        self.signals()
+    }
+
+    /// A disk job has run.
+    pub fn disk_done(&mut self, job: Job) -> u32 {
+        self.broker.work_left = self.broker.limits.work_max;
+        let Some(store) = &mut self.broker.store else { return self.signals() };
+        match store.journal.job_done(job) {
+            Done::Read(read) => self.broker.fetched(&read),
+            Done::Failed(fault) => {
+                let text = fault.to_string();
+                if store.fault.replace(text.clone()).is_none() {
+                    self.broker.events.push(Event::DiskAlarm { raised: true, text });
+                }
+                self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
+            }
+            Done::Written => {
+                if store.fault.take().is_some() {
+                    self.broker.events.push(Event::DiskAlarm { raised: false, text: String::new() });
+                }
+                for id in std::mem::take(&mut self.unsynced) {
+                    self.note(id);
+                }
+            }
+            Done::Background(_) => {}
+        }
+        self.work();
+        self.signals()
     }
 
     fn read_backlog(&mut self) {
@@ -324,7 +414,7 @@ impl Engine {
     fn hold_back(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
-        let over = io.publishes && io.account.over();
+        let over = io.publishes && io.account.over() || io.stored_batch > 0 && self.broker.disk_is_behind();
         if over && !std::mem::replace(&mut io.blocked, true) {
             conn.session.blocked(io, &mut self.broker, true);
         }
@@ -343,7 +433,8 @@ impl Engine {
         for id in std::mem::take(&mut self.held) {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let io = &mut conn.io;
-            if io.blocked && !io.account.under() || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
+            let behind = io.stored_batch > 0 && self.broker.disk_is_behind();
+            if io.blocked && (behind || !io.account.under()) || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
                 self.held.push(id);
                 continue;
             }
@@ -393,6 +484,9 @@ impl Engine {
         }
         if !self.broker.events.is_empty() {
             bits |= signal::EVENTS;
+        }
+        if !self.jobs.is_empty() {
+            bits |= signal::DISK;
         }
         if !self.locals.filled.is_empty() {
             bits |= signal::LOCAL;

@@ -112,5 +112,6 @@ pub enum Event {
     HangUp { conn: u64 },
     ReadingResumed { conn: u64 },
     QueueUnused { vhost: String, queue: String, cause: Unused },
+    DiskAlarm { raised: bool, text: String },
     MemoryAlarm { raised: bool, used_bytes: u64, max_bytes: u64 },
 }

@@ -38,13 +38,13 @@ impl Engine {
         }
         let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
         let queue = self.broker.queues.get(id)?;
-        Some((queue.ready.len(), queue.unsettled, queue.ring.len()))
+        Some((queue.len(), queue.unsettled, queue.ring.len()))
     }
 
     /// Node-wide counters and gauges.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
         let (broker, totals) = (&self.broker, &self.broker.totals);
-        let ready: usize = broker.queues.iter().map(|(_, queue)| queue.ready.len()).sum();
+        let ready: usize = broker.queues.iter().map(|(_, queue)| queue.len()).sum();
         let unsettled: usize = broker.queues.iter().map(|(_, queue)| queue.unsettled).sum();
         BTreeMap::from([
             ("connections", self.conns.len() as u64),
@@ -118,7 +118,7 @@ impl Engine {
             vec![
                 ("vhost", self.vhost_text(queue.vhost)),
                 ("name", text(&queue.name)),
-                ("ready", Cell::Number(queue.ready.len() as u64)),
+                ("ready", Cell::Number(queue.len() as u64)),
                 ("ready_bytes", Cell::Number(queue.ready.bytes())),
                 ("unsettled", Cell::Number(queue.unsettled as u64)),
                 ("consumers", Cell::Number(queue.ring.len() as u64)),

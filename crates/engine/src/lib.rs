@@ -22,6 +22,7 @@ pub mod local;
 pub mod memory;
 pub mod message;
 pub mod queue;
+pub mod record;
 pub mod routing;
 pub mod session;
 pub mod slab;

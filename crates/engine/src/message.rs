@@ -74,7 +74,7 @@ impl Body {
     }
 
     /// The body's bytes, piece after piece.
-    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let rest = self.rest.iter().flat_map(|pieces| pieces.iter().map(|piece| &piece[..]));
         std::iter::once(self.first()).chain(rest)
     }

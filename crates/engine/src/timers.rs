@@ -18,6 +18,8 @@ pub enum Due {
     Conn(ConnId),
     /// A delayed message (by its number) is to be routed.
     Delayed(u64),
+    /// A disk that refused a write is tried again.
+    Disk,
 }
 
 /// A heap of deadlines.

@@ -96,6 +96,7 @@ impl<'py> Fields<'_, 'py> {
             priority_max: self.get("priority_max")?,
             single_active: self.get("single_active")?,
             delivery_limit: self.get("delivery_limit")?,
+            number: self.get("number")?,
             delete_when_empty: self.get("delete_when_empty")?,
         })
     }

@@ -5,6 +5,7 @@
 //! `take`, which is for Python itself. Rule: `src/weft/_kernel.pyi`.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyMemoryError, PyTypeError};
@@ -15,9 +16,11 @@ use weft_engine::conn::ConnId;
 use weft_engine::convert;
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::{Engine as Native, Limits};
+use weft_journal::{Files, Recovered};
 use weft_wire::amqp091::properties::{Properties, peek};
 
 use crate::changes::change;
+use crate::disk::DiskJob;
 use crate::events::Classes;
 use crate::tables;
 
@@ -26,10 +29,20 @@ use crate::tables;
 pub(crate) struct Engine {
     native: Native,
     classes: Classes,
+    files: Option<Arc<Files>>,
+    found: Option<Recovered>,
 }
 
 fn local_error(py: Python<'_>, text: &str) -> PyErr {
     let class = py.import("weft.model.errors").and_then(|module| module.getattr("LocalProtocolError"));
+    match class.and_then(|class| class.call1((text,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+fn unavailable(py: Python<'_>, text: &str) -> PyErr {
+    let class = py.import("weft.model.errors").and_then(|module| module.getattr("Unavailable"));
     match class.and_then(|class| class.call1((text,))) {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,
@@ -77,7 +90,8 @@ fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> T) -> PyRe
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns))]
+    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,
         limits: &Bound<'_, PyAny>,
@@ -86,11 +100,19 @@ impl Engine {
         seed: u64,
         now_ns: u64,
         wall_ns: u64,
+        data_dir: Option<&str>,
     ) -> PyResult<Self> {
         let mut native = Native::new(self::limits(limits)?, seed, now_ns, wall_ns);
         native.broker.node = Rc::from(node);
         native.broker.version = Rc::from(version);
-        Ok(Self { native, classes: Classes::load(py)? })
+        let (mut files, mut found) = (None, None);
+        if let Some(folder) = data_dir {
+            let opened = crate::disk::open(folder, wall_ns / 1_000_000);
+            let (store, opened, report) = opened.map_err(|text| unavailable(py, &text))?;
+            native.broker.store = Some(store);
+            (files, found) = (Some(opened), Some(report));
+        }
+        Ok(Self { native, classes: Classes::load(py)?, files, found })
     }
 
     /// A new connection; returns its id.
@@ -151,6 +173,42 @@ impl Engine {
     /// When `advance` wants to be called next.
     fn poll_timeout(&mut self) -> Option<u64> {
         self.native.poll_timeout()
+    }
+
+    /// Jobs to be run, writes in their order.
+    fn poll_disk(&mut self) -> Vec<DiskJob> {
+        let Some(files) = &self.files else { return Vec::new() };
+        self.native.poll_disk().into_iter().map(|job| DiskJob::new(job, files)).collect()
+    }
+
+    /// A disk job has run.
+    fn disk_done(&mut self, py: Python<'_>, job: &mut DiskJob) -> PyResult<u32> {
+        match job.take() {
+            Some(job) => Ok(self.native.disk_done(job)),
+            None => Err(local_error(py, "the job was handed back before")),
+        }
+    }
+
+    /// Nothing more comes: the store is brought into the shape that opens fastest.
+    fn finish(&mut self) -> u32 {
+        self.native.finish()
+    }
+
+    /// What was found on disk at the start.
+    fn recovered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        let Some(found) = &self.found else { return Ok(dict) };
+        dict.set_item("segments", found.segments)?;
+        dict.set_item("messages", found.queues.iter().map(|queue| queue.messages).sum::<u64>())?;
+        dict.set_item("queues", found.queues.len())?;
+        let damage = |damage: &weft_journal::Damage| {
+            let kept = damage.kept_as.as_ref().map_or(String::new(), |name| format!(", kept as {name}"));
+            format!("segment {} at {}: {} bytes, {}{kept}", damage.segment, damage.offset, damage.bytes, damage.reason)
+        };
+        dict.set_item("torn", found.torn.iter().map(damage).collect::<Vec<_>>())?;
+        dict.set_item("damaged", found.damaged.iter().map(damage).collect::<Vec<_>>())?;
+        dict.set_item("strangers", &found.strangers)?;
+        Ok(dict)
     }
 
     /// Decisions, in order.

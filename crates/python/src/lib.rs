@@ -5,6 +5,7 @@
 //! panic ends the process. Rule: ARCHITECTURE.md, "The boundary".
 
 mod changes;
+mod disk;
 mod engine;
 mod events;
 mod tables;
@@ -49,10 +50,12 @@ fn keep_buffers() {
 #[pymodule]
 fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
+    module.add_class::<disk::DiskJob>()?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
     module.add("OUTPUT", signal::OUTPUT)?;
     module.add("FLUSH", signal::FLUSH)?;
     module.add("PAUSE", signal::PAUSE)?;
+    module.add("DISK", signal::DISK)?;
     module.add("EVENTS", signal::EVENTS)?;
     module.add("TIMER", signal::TIMER)?;
     module.add("MORE", signal::MORE)?;

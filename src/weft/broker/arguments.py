@@ -155,6 +155,7 @@ def queue_row(queue: Queue) -> DeclareQueue:
         durable=queue.durable,
         auto_delete=queue.auto_delete,
         owner=queue.holder if queue.exclusive else None,
+        number=queue.number,
         delete_when_empty=queue.lifetime.endswith("-messages"),
         **options,
     )

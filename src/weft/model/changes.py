@@ -170,6 +170,8 @@ class DeclareQueue:
     priority_max: int = 0
     single_active: bool = False
     delivery_limit: int | None = None
+    number: int = field(default=0, compare=False)
+    """Names its messages in the journal for ever; 0 keeps them in memory."""
     delete_when_empty: bool = False
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
 

@@ -223,6 +223,14 @@ class QueueUnused:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskAlarm:
+    """The disk refused a write (`raised`, with its words), so that publishers of stored messages wait; or takes them again."""
+
+    raised: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAlarm:
     """The node's message memory passed (`raised`) or fell below its high watermark."""
 
@@ -243,5 +251,6 @@ Event = (
     | HangUp
     | ReadingResumed
     | QueueUnused
+    | DiskAlarm
     | MemoryAlarm
 )

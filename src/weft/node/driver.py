@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any, Protocol
 
-from weft._kernel import EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, Engine
+from weft._kernel import DISK, EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, DiskJob, Engine
 from weft.model.changes import Change, CloseConnection, Quiesce
 from weft.model.events import (
     AccessRequested,
@@ -29,6 +29,7 @@ from weft.model.events import (
     TopologyRequested,
 )
 from weft.node.connection import Connection
+from weft.node.disk import Disk
 from weft.node.local import Post
 from weft.node.ticker import Ticker
 
@@ -91,6 +92,7 @@ class Driver:
             MemoryAlarm: self._on_memory_alarm,
             LinkClosed: self._on_link_closed,
         }
+        self._disk = Disk(self._loop, self._on_disk_done)
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)
         self._ticker.rearm()
@@ -131,6 +133,8 @@ class Driver:
     def _on_rare_signals(self, signals: int, connection: Connection | None) -> None:
         if signals & PAUSE and connection is not None and not connection.transport.is_closing():
             connection.transport.pause_reading()
+        if signals & DISK:
+            self._disk.start(self.engine.poll_disk())
         if signals & EVENTS:
             self._dispatch()
         if signals & LOCAL:
@@ -182,6 +186,9 @@ class Driver:
         self._advance_due = False
         self.on_signals(self.engine.advance(monotonic_ns(), time_ns()))
         self._ticker.rearm()
+
+    def _on_disk_done(self, job: DiskJob) -> None:
+        self.on_signals(self.engine.disk_done(job))
 
     def advance_soon(self) -> None:
         """Have the engine called once more in the next turn of the loop."""
@@ -275,6 +282,9 @@ class Driver:
         if self._reaper is not None:
             self._reaper.cancel()
         self._ticker.stop()
+        self.on_signals(self.engine.finish())
+        await self._disk.settle()
+        self._disk.close()
 
     async def _wait_empty(self, timeout_s: float) -> None:
         if self.connections:

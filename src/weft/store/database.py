@@ -34,7 +34,7 @@ CREATE TABLE exchanges (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE queues (
     vhost TEXT NOT NULL, name TEXT NOT NULL, auto_delete INTEGER NOT NULL, subscription INTEGER NOT NULL,
-    arguments TEXT NOT NULL,
+    arguments TEXT NOT NULL, number INTEGER NOT NULL,
     PRIMARY KEY (vhost, name)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE bindings (

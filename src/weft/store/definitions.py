@@ -125,7 +125,7 @@ class Store:
         self._delete_bindings_to(vhost, "exchange", name)
 
     def queues(self) -> list[Queue]:
-        rows = self._read("SELECT vhost, name, auto_delete, subscription, arguments FROM queues")
+        rows = self._read("SELECT vhost, name, auto_delete, subscription, arguments, number FROM queues")
         return [
             Queue(
                 vhost,
@@ -134,13 +134,15 @@ class Store:
                 auto_delete=bool(auto_delete),
                 subscription=bool(subscription),
                 arguments=decode_table(arguments),
+                number=number,
             )
-            for vhost, name, auto_delete, subscription, arguments in rows
+            for vhost, name, auto_delete, subscription, arguments, number in rows
         ]
 
     def put_queue(self, queue: Queue) -> None:
-        fields = queue.vhost, queue.name, queue.auto_delete, queue.subscription, encode_table(queue.arguments)
-        self._write("REPLACE INTO queues VALUES (?, ?, ?, ?, ?)", *fields)
+        flags = queue.auto_delete, queue.subscription
+        fields = queue.vhost, queue.name, *flags, encode_table(queue.arguments), queue.number
+        self._write("REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?)", *fields)
 
     def delete_queue(self, vhost: str, name: str) -> None:
         """With the bindings to it."""

@@ -8,6 +8,7 @@ The vocabulary is AMQP 0-9-1's (sections 1.6 and 1.7 of the specification) with 
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +16,12 @@ from weft.model.events import Table
 from weft.store.tables import encode_table
 
 Kind = Literal["queue", "exchange"]
+NUMBER_BITS = 62
+"""Random numbers of this size do not meet: a billion queues ever made meet with a chance of one in ten."""
+
+
+def _make_number() -> int:
+    return secrets.randbits(NUMBER_BITS) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,8 @@ class Queue:
     subscription: bool = False
     """Made for an AMQP 1.0 link that receives from an exchange."""
     arguments: Table = field(default_factory=dict)
+    number: int = field(default_factory=_make_number, compare=False)
+    """Names its messages in the journal; never used for another queue."""
 
     def __str__(self) -> str:
         return f"queue '{self.name}' in vhost '{self.vhost}'"

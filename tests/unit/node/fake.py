@@ -67,6 +67,9 @@ class FakeEngine:
     def poll_events(self) -> list[Event]:
         return self.events.popleft() if self.events else []
 
+    def finish(self) -> int:
+        return 0
+
     def poll_timeout(self) -> int | None:
         return self.timeout_ns
 

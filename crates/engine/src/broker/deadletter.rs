@@ -10,6 +10,7 @@ use super::Broker;
 use crate::fields;
 use crate::message::{Message, Name, Traits};
 use crate::queue::QueueId;
+use crate::queue::ready::Entry;
 
 /// Different deaths that one message may die. After these it is forgotten: a record cut short could hide a cycle.
 const DEATHS_MAX: usize = 64;
@@ -55,11 +56,29 @@ pub struct Death {
     pub expiration_ms: Option<u64>,
 }
 
+/// A message that left a queue for good and may go to its dead letters.
+#[derive(Debug)]
+pub(super) struct Dying {
+    pub queue: QueueId,
+    pub message: Rc<Message>,
+    pub reason: Reason,
+    /// Its position in the queue, if it is stored: forgotten once it has been sent on.
+    pub stored: Option<u64>,
+}
+
+impl Dying {
+    pub(super) fn new(queue: QueueId, entry: Entry, reason: Reason) -> Self {
+        let stored = entry.stored.then_some(entry.position);
+        Self { queue, message: entry.message, reason, stored }
+    }
+}
+
 impl Broker {
     /// Buries what died, while the budget lasts. True when nothing is left.
     pub fn bury(&mut self) -> bool {
-        while let Some((queue, message, reason)) = self.dying.pop_front() {
-            self.dead_letter_copy(queue, &message, reason);
+        while let Some(dying) = self.dying.pop_front() {
+            self.dead_letter_copy(dying.queue, &dying.message, dying.reason);
+            dying.stored.into_iter().for_each(|position| self.forget(dying.queue, position));
             self.spend(1);
             if self.work_left == 0 {
                 break;

@@ -7,6 +7,7 @@
 mod deadletter;
 mod publish;
 mod settle;
+mod stored;
 mod tables;
 
 use std::collections::VecDeque;
@@ -24,9 +25,11 @@ use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
 use crate::timers::{Due, Timers};
 
+use deadletter::Dying;
 pub use deadletter::{Death, Reason};
 pub use publish::Published;
 pub use settle::Outcome;
+pub use stored::Store;
 pub use tables::Unknown;
 
 /// Names a virtual host.
@@ -131,7 +134,11 @@ pub struct Broker {
     principals: Map<u32, Principal>,
     bindings: Map<BindingRow, ()>,
     bound: Map<Dest, Vec<BindingRow>>,
-    dying: VecDeque<(QueueId, Rc<Message>, Reason)>,
+    dying: VecDeque<Dying>,
+    /// The journal, if this node has a disk.
+    pub store: Option<Store>,
+    /// Queues whose reads came back: who waited for them is read on.
+    pub arrived: Vec<QueueId>,
     delayed: Map<u64, (ExchangeId, Rc<Message>)>,
     delayed_count: u64,
     route_mark: u64,
@@ -176,6 +183,8 @@ impl Broker {
             bindings: Map::with_hasher(seed),
             bound: Map::with_hasher(seed),
             dying: VecDeque::new(),
+            store: None,
+            arrived: Vec::new(),
             delayed: Map::with_hasher(seed),
             delayed_count: 0,
             route_mark: 0,

@@ -7,7 +7,7 @@
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use super::{Broker, Reason};
+use super::{Broker, Dying, Reason};
 use crate::fields;
 use crate::message::{Message, Name};
 use crate::queue::ready::NEVER;
@@ -22,6 +22,8 @@ pub struct Published {
     pub queues: usize,
     /// Some queue refused it (`reject-publish`).
     pub rejected: bool,
+    /// It is safe once the disk has it.
+    pub stored: bool,
 }
 
 impl Broker {
@@ -104,6 +106,11 @@ impl Broker {
         if published.queues == 0 {
             self.totals.unroutable += 1;
         }
+        // What cannot be stored was not taken, whatever memory says.
+        match self.store_message(message) {
+            Some(stored) => published.stored = stored && message.traits.durable,
+            None => published.rejected = true,
+        }
         published
     }
 
@@ -111,15 +118,22 @@ impl Broker {
     fn enqueue(&mut self, id: QueueId, message: &Rc<Message>) -> Option<Offer> {
         let now_ns = self.now_ns;
         self.work_left = self.work_left.saturating_sub(1);
+        let stored = self.is_stored(id, message);
         let queue = self.queues.get_mut(id)?;
-        let offer = queue.offer(message, now_ns);
+        let offer = queue.offer(message, now_ns, stored);
         if let Offer::Rejected { dead_letter } = offer {
             if dead_letter {
                 // Later in this call: full queues that refer to each other must not nest.
-                self.dying.push_back((id, Rc::clone(message), Reason::MaxLen));
+                self.dying.push_back(Dying { queue: id, message: Rc::clone(message), reason: Reason::MaxLen, stored: None });
             }
             return Some(offer);
         }
+        if stored {
+            let (number, position, expires_ns) = queue.last_offered();
+            let durable = message.traits.durable && queue.settings.durable;
+            self.will_store(number, position, expires_ns, !durable);
+        }
+        let queue = self.queues.get_mut(id)?;
         if queue.is_limited() && queue.ring.next().is_some() {
             // Who is waiting gets it before the limit is looked at: nothing more is read until the queue was pumped.
             self.pump_first = true;
@@ -185,7 +199,7 @@ impl Broker {
             return Published::default();
         }
         self.replies.push_back((Rc::clone(&message.routing_key), Rc::clone(message)));
-        Published { queues: 1, rejected: false }
+        Published { queues: 1, ..Published::default() }
     }
 
     /// Somebody waits at this direct reply-to address, or does so no longer.

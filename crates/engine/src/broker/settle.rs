@@ -4,7 +4,7 @@
 //! the entry they held. It must never write to a peer. Rules: AMQP 1.0 section 3.4 (delivery states); RabbitMQ's requeue, delivery
 //! limit, auto-delete and single active consumer.
 
-use super::{Broker, Reason};
+use super::{Broker, Dying, Reason};
 use crate::event::{Event, Unused};
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, ConsumerId};
@@ -31,17 +31,19 @@ impl Broker {
         match outcome {
             Outcome::Accepted => {
                 queue.counters.settled += 1;
+                if entry.stored {
+                    self.forget(id, entry.position);
+                }
                 self.when_empty(id);
             }
-            Outcome::Rejected => self.dying.push_back((id, entry.message, Reason::Rejected)),
+            Outcome::Rejected => self.died(id, entry, Reason::Rejected),
             Outcome::Returned { failed } => {
                 queue.counters.returned += 1;
                 self.totals.returned += 1;
                 entry.redelivered = true;
                 entry.failures += u32::from(failed);
                 if queue.settings.delivery_limit.is_some_and(|limit| entry.failures > limit) {
-                    self.dying.push_back((id, entry.message, Reason::DeliveryLimit));
-                    return;
+                    return self.died(id, entry, Reason::DeliveryLimit);
                 }
                 self.put_back(id, entry);
             }
@@ -81,7 +83,7 @@ impl Broker {
     /// A dynamic node that lives as long as its messages may go now.
     pub fn when_empty(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get(id) else { return };
-        if queue.settings.delete_when_empty && queue.ready.is_empty() && queue.unsettled == 0 {
+        if queue.settings.delete_when_empty && queue.is_empty() && queue.unsettled == 0 {
             self.report_unused(id, Unused::Empty);
         }
     }
@@ -91,7 +93,7 @@ impl Broker {
         let now_ns = self.now_ns;
         let queue = self.queues.get_mut(id)?;
         while let Some(entry) = queue.pop_expired(now_ns) {
-            self.dying.push_back((id, entry.message, Reason::Expired));
+            self.dying.push_back(Dying::new(id, entry, Reason::Expired));
         }
         queue.used_ns = now_ns;
         let entry = queue.ready.pop_front()?;
@@ -103,12 +105,18 @@ impl Broker {
 
     /// An entry left its queue for good; where it goes next is seen to before the call ends.
     pub fn died(&mut self, id: QueueId, entry: Entry, reason: Reason) {
-        self.dying.push_back((id, entry.message, reason));
+        self.dying.push_back(Dying::new(id, entry, reason));
     }
 
     /// A queue loses all its ready messages; how many is told.
     pub fn purge(&mut self, id: QueueId) -> usize {
-        self.queues.get_mut(id).map_or(0, |queue| queue.ready.drain().len())
+        let Some(queue) = self.queues.get_mut(id) else { return 0 };
+        let (gone, cold, number) = (queue.ready.drain(), queue.cold.take(), queue.settings.number);
+        gone.iter().filter(|entry| entry.stored).for_each(|entry| self.forget(id, entry.position));
+        if let Some(cold) = cold {
+            self.forget_from(number, cold.next);
+        }
+        gone.len() + cold.map_or(0, |cold| cold.count as usize)
     }
 
     /// A consumer joins its queue, awake.
@@ -166,7 +174,7 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.timer_ns = crate::queue::ready::NEVER;
         while let Some(entry) = queue.pop_expired(now_ns) {
-            self.dying.push_back((id, entry.message, Reason::Expired));
+            self.dying.push_back(Dying::new(id, entry, Reason::Expired));
             if self.dying.len() > self.limits.work_max as usize {
                 // The rest in the next turn, so that a million expiring at once stop nobody.
                 queue.timer_ns = now_ns;

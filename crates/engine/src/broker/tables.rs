@@ -136,6 +136,7 @@ impl Broker {
             vhost.queues.insert(key, id);
         }
         self.generation += 1;
+        self.find_stored(id);
         self.schedule(id);
         Ok(id)
     }
@@ -153,6 +154,7 @@ impl Broker {
         if let Some(vhost) = self.vhosts.get_mut(queue.vhost) {
             vhost.queues.remove(&queue.name);
         }
+        self.forget_queue(queue.settings.number);
         for consumer in queue.ring.members() {
             self.cancelled.extend(self.consumers.remove(consumer));
         }

@@ -15,6 +15,10 @@ use crate::slab::Id;
 use consumers::Ring;
 use ready::{Entry, NEVER, Ready};
 
+/// Stored messages that a queue keeps in memory; what comes after them is read from disk when its turn comes.
+const WINDOW_COUNT: usize = 8_192;
+const WINDOW_BYTES: u64 = 8 << 20;
+
 /// Names a queue.
 pub type QueueId = Id<Queue>;
 
@@ -45,6 +49,21 @@ pub struct Settings {
     pub single_active: bool,
     pub delivery_limit: Option<u32>,
     pub delete_when_empty: bool,
+    /// The number of its messages in the journal; 0 for a queue that is not stored.
+    pub number: u64,
+}
+
+/// The part of a queue that is on disk only: everything behind its window.
+#[derive(Clone, Copy, Debug)]
+pub struct Cold {
+    /// Where reading goes on.
+    pub next: u64,
+    /// Messages that wait there.
+    pub count: u64,
+    /// Positions below this were there before the node was started.
+    pub known: u64,
+    /// A read is under way.
+    pub reading: bool,
 }
 
 /// Counters since the queue was made.
@@ -76,6 +95,7 @@ pub struct Queue {
     pub vhost: VhostId,
     pub settings: Settings,
     pub ready: Ready,
+    pub cold: Option<Cold>,
     pub ring: Ring,
     /// Entries delivered and not settled.
     pub unsettled: usize,
@@ -89,6 +109,7 @@ pub struct Queue {
     /// The earliest timer set for this queue.
     pub timer_ns: u64,
     next_position: u64,
+    last_expires_ns: u64,
 }
 
 impl Queue {
@@ -98,6 +119,7 @@ impl Queue {
             vhost,
             ready: Ready::new(settings.priority_max),
             settings,
+            cold: None,
             ring: Ring::default(),
             unsettled: 0,
             counters: Counters::default(),
@@ -106,7 +128,40 @@ impl Queue {
             used_ns: now_ns,
             timer_ns: NEVER,
             next_position: 0,
+            last_expires_ns: NEVER,
         }
+    }
+
+    /// Goes on as a queue that was stored before.
+    pub fn resume(&mut self, next_position: u64, cold: Cold) {
+        self.next_position = self.next_position.max(next_position);
+        self.cold = Some(cold).filter(|cold| cold.count > 0);
+    }
+
+    /// Messages that wait, in memory and on disk.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ready.len() + self.cold.map_or(0, |cold| cold.count as usize)
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Should it read on from disk? Yes where someone waits for what is there: consumers, a limit or a clock.
+    #[inline]
+    pub fn wants_more(&self) -> bool {
+        let Some(cold) = &self.cold else { return false };
+        let low = self.ready.len() < WINDOW_COUNT / 2 || self.ring.has_searched();
+        let wanted = self.ring.next().is_some() || self.ring.has_searched() || self.is_limited();
+        low && !cold.reading && (wanted || self.settings.message_ttl_ms.is_some() && self.ready.is_empty())
+    }
+
+    /// Number, position and end of the message that was offered last.
+    #[inline]
+    pub fn last_offered(&self) -> (u64, u64, u64) {
+        (self.settings.number, self.next_position - 1, self.last_expires_ns)
     }
 
     /// The position the next message will get: where a browser that only wants new ones starts.
@@ -116,7 +171,7 @@ impl Queue {
 
     /// Takes a message in, or refuses it. What is too much then is left for `pop_excess`, after delivery.
     #[inline]
-    pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64) -> Offer {
+    pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64, stored: bool) -> Offer {
         if self.settings.overflow != Overflow::DropHead && self.is_full(message.body_len()) {
             self.counters.dropped += 1;
             return Offer::Rejected { dead_letter: self.settings.overflow == Overflow::RejectPublishDeadLetter };
@@ -125,21 +180,48 @@ impl Queue {
             (Some(queue), Some(own)) => Some(queue.min(own)),
             (one, other) => one.or(other),
         };
+        let expires_ns = ttl_ms.map_or(NEVER, |ms| now_ns.saturating_add(ms.saturating_mul(1_000_000)));
+        let position = self.next_position;
+        self.next_position += 1;
+        self.last_expires_ns = expires_ns;
+        self.counters.published += 1;
+        if stored && self.stays_cold(position) {
+            return Offer::Taken;
+        }
         let entry = Entry {
             message: Rc::clone(message),
-            position: self.next_position,
-            expires_ns: ttl_ms.map_or(NEVER, |ms| now_ns.saturating_add(ms.saturating_mul(1_000_000))),
+            position,
+            expires_ns,
             failures: message.traits.delivery_count,
             redelivered: message.traits.delivery_count > 0,
+            stored,
         };
-        self.next_position += 1;
-        self.counters.published += 1;
         self.ready.push_back(entry);
         Offer::Taken
     }
 
+    /// A stored message behind a full window is left on disk until its turn comes. Lanes of priority are kept whole.
+    fn stays_cold(&mut self, position: u64) -> bool {
+        if !self.spills() {
+            return false;
+        }
+        if let Some(cold) = &mut self.cold {
+            cold.count += 1;
+            return true;
+        }
+        self.cold = Some(Cold { next: position, count: 1, known: 0, reading: false });
+        true
+    }
+
+    /// Do new messages wait on disk? Yes behind a full window, and behind others that wait there, or they would overtake.
+    #[inline]
+    pub fn spills(&self) -> bool {
+        let full = self.ready.len() >= WINDOW_COUNT || self.ready.bytes() >= WINDOW_BYTES;
+        self.cold.is_some() || full && !self.ready.has_priorities()
+    }
+
     fn is_full(&self, more_bytes: usize) -> bool {
-        self.settings.length_max.is_some_and(|max| self.ready.len() as u64 >= max)
+        self.settings.length_max.is_some_and(|max| self.len() as u64 >= max)
             || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() + more_bytes as u64 > max)
     }
 
@@ -152,7 +234,7 @@ impl Queue {
     /// The head, if the queue is longer than it may be and drops heads.
     #[inline]
     pub fn pop_excess(&mut self) -> Option<Entry> {
-        let over = self.settings.length_max.is_some_and(|max| self.ready.len() as u64 > max)
+        let over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
             || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() > max);
         if !over || self.settings.overflow != Overflow::DropHead {
             return None;

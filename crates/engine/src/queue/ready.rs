@@ -24,6 +24,8 @@ pub struct Entry {
     pub failures: u32,
     /// Was it delivered before, however that ended?
     pub redelivered: bool,
+    /// Is it in the journal?
+    pub stored: bool,
 }
 
 impl Entry {
@@ -256,7 +258,7 @@ mod tests {
     use crate::testing::message;
 
     fn entry(position: u64, priority: u8) -> Entry {
-        Entry { message: message(b"x", priority), position, expires_ns: NEVER, failures: 0, redelivered: false }
+        Entry { message: message(b"x", priority), position, expires_ns: NEVER, failures: 0, redelivered: false, stored: false }
     }
 
     fn order(ready: &mut Ready) -> Vec<u64> {

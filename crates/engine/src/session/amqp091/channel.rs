@@ -162,6 +162,7 @@ impl Session {
                 if let Some(mut channel) = self.channels[usize::from(number)].take() {
                     channel.end(broker);
                 }
+                io.drop_promises(number);
                 Method::ChannelCloseOk.encode_frame(number, &mut io.output);
             }
             Method::ChannelOpen => {
@@ -196,6 +197,7 @@ impl Session {
         ids: (u16, u16),
     ) {
         self.confirming.retain(|other| *other != number);
+        io.drop_promises(number);
         if let Some(channel) = self.channel(number) {
             channel.end(broker);
             *channel = Channel { closing: true, ..Channel::default() };

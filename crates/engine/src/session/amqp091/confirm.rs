@@ -67,7 +67,7 @@ impl Session {
     pub(super) fn send_confirms(&mut self, io: &mut Io) {
         while let Some(number) = self.confirming.pop() {
             if let Some(confirms) = self.channel(number).and_then(|channel| channel.confirms.as_mut()) {
-                confirms.send(number, &mut io.output);
+                io.promise(number, |out| confirms.send(number, out));
             }
         }
     }

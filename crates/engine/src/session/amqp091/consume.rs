@@ -14,7 +14,7 @@ use super::content::write_content;
 use super::deliver::reply_address;
 use super::{Fault, Session, Step, Stepped, show};
 use crate::broker::{Broker, Outcome};
-use crate::conn::Io;
+use crate::conn::{Io, Wait};
 use crate::event::{Access, Resource};
 use crate::filter::Filter;
 use crate::message::Name;
@@ -135,6 +135,10 @@ impl Session {
         if !self.permitted(io, broker, Access::Read, Resource::Queue, &name)? {
             return Ok(Step::Retry);
         }
+        if broker.is_coming(id) {
+            io.parked = Some(Wait::Disk(id));
+            return Ok(Step::Retry);
+        }
         let frame_max = self.frame_max;
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
         let Some(entry) = broker.get(id) else {
@@ -150,7 +154,7 @@ impl Session {
             }
             false => channel.unacked.hold(Held { queue: id, entry, tap: NO_TAP, marked: false }),
         };
-        let left = broker.queues.get(id).map_or(0, |queue| queue.ready.len() as u32);
+        let left = broker.queues.get(id).map_or(0, |queue| queue.len() as u32);
         let method = Method::BasicGetOk {
             delivery_tag,
             redelivered,

@@ -291,16 +291,17 @@ impl Session {
             Some(targets) => broker.deliver_to(targets, message),
             None if finished.delay_ms > 0 => {
                 broker.delay(finished.exchange, Rc::clone(message), finished.delay_ms);
-                Published { queues: 1, rejected: false }
+                Published { queues: 1, ..Published::default() }
             }
             None => self.route_and_remember(broker, number, &finished),
         };
+        io.direct &= !published.stored;
         if published.queues == 0 && finished.mandatory {
             self.give_back(io, number, message);
         }
         let Some(confirms) = self.channel(number).and_then(|channel| channel.confirms.as_mut()) else { return };
         if published.rejected {
-            confirms.nack(number, &mut io.output);
+            io.promise(number, |out| confirms.nack(number, out));
         } else if confirms.ack() {
             self.confirming.push(number);
         }

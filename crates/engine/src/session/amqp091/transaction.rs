@@ -9,7 +9,7 @@ use weft_wire::amqp091::{Method, reply};
 use super::publish::Finished;
 use super::{Fault, Session};
 use crate::broker::{Broker, Outcome};
-use crate::conn::Io;
+use crate::conn::{Io, Wait};
 
 /// An open transaction.
 #[derive(Default)]
@@ -38,13 +38,18 @@ impl Session {
 
     pub(super) fn on_tx_commit(&mut self, io: &mut Io, broker: &mut Broker, number: u16) -> Result<(), Fault> {
         let transaction = self.take_transaction(number)?;
+        broker.begin();
         for finished in transaction.published {
             self.route(io, broker, number, finished);
         }
         for (tag, outcome) in transaction.settled {
             self.settle_tag(broker, number, tag, outcome);
         }
-        Method::TxCommitOk.encode_frame(number, &mut io.output);
+        broker.commit();
+        io.direct &= broker.store.is_none();
+        io.promise(number, |out| Method::TxCommitOk.encode_frame(number, out));
+        // Nothing is read before the commit is safe, so that answers keep their order.
+        io.parked = Some(Wait::Sync);
         Ok(())
     }
 

@@ -119,6 +119,7 @@ impl Session {
         if !channel.ending {
             self.send_owed(io, broker);
             self.drop_channel(io, broker, number, false);
+            io.drop_promises(number);
             encode(&mut io.output, number, &End::default());
         }
         self.channels[usize::from(number)] = None;
@@ -138,6 +139,7 @@ impl Session {
         self.drop_channel(io, broker, number, false);
         if let Some(channel) = self.channel(number) {
             channel.ending = true;
+            io.drop_promises(number);
             encode(&mut io.output, number, &End { error: Some(error_of(condition, text)) });
         }
     }

@@ -156,7 +156,7 @@ impl Session {
             let window_low = broker.limits.session_window / 2;
             let Some(channel) = self.channel(number) else { continue };
             channel.owing = false;
-            channel.send_run(number, &mut io.output);
+            channel.send_run(number, io);
             if self.blocked {
                 continue;
             }
@@ -197,7 +197,7 @@ impl Session {
             Some(Link::Out(outlet)) => {
                 let consumer = outlet.consumer.and_then(|id| broker.consumers.get(id));
                 let queue = consumer.and_then(|consumer| broker.queues.get(consumer.queue));
-                let available = queue.map_or(0, |queue| queue.ready.len() as u32);
+                let available = queue.map_or(0, |queue| queue.len() as u32);
                 LinkFlow {
                     delivery_count: outlet.delivery_count,
                     credit: outlet.credit,

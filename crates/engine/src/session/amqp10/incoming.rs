@@ -180,7 +180,7 @@ impl Session {
         let (tag, verdict) = inlet.resuming.swap_remove(at);
         if !delivery.settled {
             inlet.posted += 1;
-            channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict.clone()), false);
+            channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict.clone()), false);
             channel.posted.insert(delivery.id, Posted { handle: place.1, tag, verdict });
             self.owe(place.0);
         }

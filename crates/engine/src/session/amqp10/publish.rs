@@ -173,6 +173,7 @@ impl Session {
                     Some(Link::In(inlet)) => inlet.route(broker, &finished),
                     _ => return,
                 };
+                io.direct &= !published.stored;
                 verdict_of(published)
             }
         };
@@ -193,7 +194,7 @@ impl Session {
             let posted = Posted { handle: place.1, tag: delivery.tag, verdict: verdict.clone() };
             channel.posted.insert(delivery.id, posted);
         }
-        channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict), !delivery.second);
+        channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict), !delivery.second);
         self.owe(place.0);
     }
 }
@@ -299,7 +300,7 @@ pub(super) fn route(broker: &mut Broker, finished: &Finished) -> Published {
     let message = &finished.message;
     if finished.delay_ms > 0 {
         broker.delay(finished.exchange, Rc::clone(message), finished.delay_ms);
-        return Published { queues: 1, rejected: false };
+        return Published { queues: 1, ..Published::default() };
     }
     if is_reply(message) {
         return broker.reply(message);

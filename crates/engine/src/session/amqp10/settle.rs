@@ -159,7 +159,7 @@ impl super::channel::Channel {
     #[inline]
     pub(super) fn report(
         &mut self,
-        out: &mut Vec<u8>,
+        io: &mut crate::conn::Io,
         number: u16,
         role: Role,
         id: u32,
@@ -173,13 +173,16 @@ impl super::channel::Channel {
                 return;
             }
         }
-        self.send_run(number, out);
+        self.send_run(number, io);
         self.run = Some(Run { role, first: id, last: id, settled, verdict });
     }
 
-    pub(super) fn send_run(&mut self, number: u16, out: &mut Vec<u8>) {
-        if let Some(run) = self.run.take() {
-            run.write(number, out);
+    /// Outcomes of what a peer sent are promises; settlements of what it received are not.
+    pub(super) fn send_run(&mut self, number: u16, io: &mut crate::conn::Io) {
+        match self.run.take() {
+            Some(run) if run.role == Role::Receiver => io.promise(number, |out| run.write(number, out)),
+            Some(run) => run.write(number, &mut io.output),
+            None => {}
         }
     }
 }
@@ -217,7 +220,7 @@ impl Session {
         for id in channel.unsettled.within(first, last) {
             let Some(held) = channel.unsettled.take(id) else { continue };
             if !disposition.settled {
-                channel.report(&mut io.output, number, Role::Sender, id, None, true);
+                channel.report(io, number, Role::Sender, id, None, true);
             }
             let default = match (&decision, channel.link(held.handle)) {
                 (None, Some(Link::Out(outlet))) => outlet.default_outcome.clone(),

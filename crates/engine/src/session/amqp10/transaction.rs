@@ -89,7 +89,7 @@ impl Session {
             Err(error) => return Err(Fault::link(place.1, error.condition(), error.to_string())),
         };
         if let Some(channel) = self.channel(place.0) {
-            channel.report(&mut io.output, place.0, Role::Receiver, delivery.id, Some(verdict), true);
+            channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict), true);
         }
         self.owe(place.0);
         Ok(())
@@ -162,6 +162,7 @@ impl Session {
             return Verdict::rejected(condition::TRANSACTION_ROLLBACK, text);
         }
         let Some(transaction) = self.transactions.take(id) else { return Verdict::Released };
+        broker.begin();
         for finished in &transaction.published {
             publish::route(broker, finished);
         }
@@ -171,6 +172,8 @@ impl Session {
                 self.tell_settled(io, retired.number, retired.id);
             }
         }
+        broker.commit();
+        io.direct &= broker.store.is_none();
         Verdict::Accepted
     }
 
@@ -196,7 +199,7 @@ impl Session {
 
     fn tell_settled(&mut self, io: &mut Io, number: u16, id: u32) {
         if let Some(channel) = self.channel(number).filter(|channel| !channel.ending) {
-            channel.report(&mut io.output, number, Role::Sender, id, None, true);
+            channel.report(io, number, Role::Sender, id, None, true);
             self.owe(number);
         }
     }
@@ -215,7 +218,7 @@ fn fits(broker: &mut Broker, published: &[Finished]) -> bool {
             };
             let (count, size) = more.entry(*id).or_default();
             (*count, *size) = (*count + 1, *size + bytes);
-            queue.settings.length_max.is_some_and(|max| queue.ready.len() as u64 + *count > max)
+            queue.settings.length_max.is_some_and(|max| queue.len() as u64 + *count > max)
                 || queue.settings.length_bytes_max.is_some_and(|max| queue.ready.bytes() + *size > max)
         });
         broker.recycle_route(targets);

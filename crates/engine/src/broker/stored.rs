@@ -1,0 +1,206 @@
+//! Messages on disk: what is stored, what is safe, and what is read back.
+//!
+//! Owns the broker's side of the journal. Durable messages for durable queues are stored once, however many queues hold them; entries
+//! that leave a queue for good are forgotten there; queues longer than their window are read back piece by piece. It must never wait
+//! for a disk: jobs go out and come back (`engine.rs`). Rules: docs/internals/segment.md; a promise to a publisher leaves only after
+//! `synced` has reached the batch that holds its message.
+
+use std::rc::Rc;
+
+use weft_journal::{Journal, Messages, Read, ReadDone, Target};
+
+use super::Broker;
+use crate::message::Message;
+use crate::queue::ready::{Entry, NEVER};
+use crate::queue::{Cold, QueueId};
+use crate::record;
+
+/// Messages read from disk at a time: half of a queue's window.
+const FETCH_COUNT: usize = 2_048;
+const FETCH_BYTES: usize = 4 << 20;
+
+/// Bytes on their way to the disk beyond which publishers wait for it.
+const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
+
+/// The journal with what the broker has to remember about it.
+pub struct Store {
+    pub journal: Journal,
+    /// The batch that holds what was stored last by the session that is being read.
+    pub last_batch: u64,
+    /// Why the disk does not take anything at the moment.
+    pub fault: Option<String>,
+    /// Queues that the journal knew when it was opened: (number, first position, next position, messages).
+    pub found: Vec<(u64, u64, u64, u64)>,
+    /// Reads under way: (token, queue).
+    reads: Vec<(u64, QueueId)>,
+    targets: Vec<Target>,
+    head: Vec<u8>,
+}
+
+impl Store {
+    pub fn new(journal: Journal, found: Vec<(u64, u64, u64, u64)>) -> Self {
+        let (reads, targets, head) = (Vec::new(), Vec::new(), Vec::new());
+        Self { journal, last_batch: 0, fault: None, found, reads, targets, head }
+    }
+}
+
+impl Broker {
+    /// Batches up to this one are on the disk itself.
+    #[inline]
+    pub fn synced(&self) -> u64 {
+        self.store.as_ref().map_or(u64::MAX, |store| store.journal.synced())
+    }
+
+    /// Does the disk refuse, or lag so far behind that publishers have to wait for it?
+    pub fn disk_is_behind(&self) -> bool {
+        let behind = |store: &Store| store.fault.is_some() || store.journal.pending_bytes() > UNWRITTEN_BYTES_MAX;
+        self.store.as_ref().is_some_and(behind)
+    }
+
+    /// Will this message be stored in this queue?
+    #[inline]
+    pub(super) fn is_stored(&self, id: QueueId, message: &Message) -> bool {
+        self.store.is_some()
+            && self.queues.get(id).is_some_and(|queue| {
+                let durable = message.traits.durable && queue.settings.durable;
+                queue.settings.number != 0 && (durable || queue.spills())
+            })
+    }
+
+    /// A queue has taken a message that is to be stored, at this position.
+    #[inline]
+    pub(super) fn will_store(&mut self, queue_no: u64, position: u64, expires_ns: u64, transient: bool) {
+        let left_ms = expires_ns.saturating_sub(self.now_ns) / 1_000_000;
+        let expires_ms = if expires_ns == NEVER { 0 } else { (self.wall_ns / 1_000_000).saturating_add(left_ms).max(1) };
+        if let Some(store) = &mut self.store {
+            store.targets.push(Target { queue_no, position, expires_ms, transient });
+        }
+    }
+
+    /// Stores a message for the queues that have taken it: was there one? None if it cannot be stored.
+    #[inline]
+    pub(super) fn store_message(&mut self, message: &Message) -> Option<bool> {
+        let Some(store) = self.store.as_mut().filter(|store| !store.targets.is_empty()) else { return Some(false) };
+        store.head.clear();
+        record::encode(message, &mut store.head);
+        let Store { journal, head, targets, .. } = store;
+        let stored = journal.append_message(head, message.body().parts(), targets);
+        store.targets.clear();
+        store.last_batch = stored.ok()?;
+        Some(true)
+    }
+
+    /// Until `commit`, everything that is stored and forgotten is one: after a crash it is there whole or not at all.
+    pub fn begin(&mut self) {
+        self.store.iter_mut().for_each(|store| store.journal.begin());
+    }
+    pub fn commit(&mut self) {
+        self.store.iter_mut().for_each(|store| store.last_batch = store.journal.commit());
+    }
+
+    /// An entry has left its queue for good.
+    #[inline]
+    pub fn forget(&mut self, id: QueueId, position: u64) {
+        let Some(store) = &mut self.store else { return };
+        if let Some(queue) = self.queues.get(id).filter(|queue| queue.settings.number != 0) {
+            store.journal.ack(queue.settings.number, position);
+        }
+    }
+
+    /// Everything in a queue from a position on is gone.
+    pub(super) fn forget_from(&mut self, queue_no: u64, first: u64) {
+        if let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) {
+            store.journal.ack_range(queue_no, first, weft_journal::POSITION_MAX);
+        }
+    }
+
+    /// A queue is gone, and all that was in it.
+    pub(super) fn forget_queue(&mut self, queue_no: u64) {
+        if let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) {
+            store.journal.delete_queue(queue_no);
+        }
+    }
+
+    /// Is the next message of a queue still on its way from the disk?
+    pub fn is_coming(&mut self, id: QueueId) -> bool {
+        let is_cold = |broker: &Self| {
+            broker.queues.get(id).is_some_and(|queue| queue.ready.is_empty() && queue.cold.is_some())
+        };
+        if is_cold(self) {
+            self.fetch(id);
+        }
+        is_cold(self)
+    }
+
+    /// A queue that was stored before this start goes on where it was.
+    pub(super) fn find_stored(&mut self, id: QueueId) {
+        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return };
+        let number = queue.settings.number;
+        let Some(at) = store.found.iter().position(|found| found.0 == number && number != 0) else { return };
+        let (_, first, next, messages) = store.found.swap_remove(at);
+        queue.resume(next, Cold { next: first, count: messages, known: next, reading: false });
+        self.touch(id);
+    }
+
+    /// Reads on in a queue whose window has run low, if there is something to read and someone to read it for.
+    pub fn fetch(&mut self, id: QueueId) {
+        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return };
+        let number = queue.settings.number;
+        let Some(cold) = queue.cold.as_mut().filter(|cold| !cold.reading) else { return };
+        match store.journal.read(number, cold.next, FETCH_COUNT, FETCH_BYTES) {
+            Read::Empty => queue.cold = None,
+            Read::Ready(messages) => self.fill(id, &messages, 0),
+            Read::Waits(token) => {
+                cold.reading = true;
+                store.reads.push((token, id));
+            }
+        }
+    }
+
+    /// A read has come back.
+    pub fn fetched(&mut self, done: &ReadDone) {
+        let Some(store) = &mut self.store else { return };
+        let Some(at) = store.reads.iter().position(|read| read.0 == done.token) else { return };
+        let (_, id) = store.reads.swap_remove(at);
+        if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
+            cold.reading = false;
+        }
+        self.fill(id, &done.messages, done.damaged.len() as u64);
+        self.arrived.push(id);
+    }
+
+    fn fill(&mut self, id: QueueId, messages: &Messages, damaged: u64) {
+        let (now_ns, wall_ms) = (self.now_ns, self.wall_ns / 1_000_000);
+        let mut rotten = Vec::new();
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let Some(cold) = &mut queue.cold else { return };
+        let known = cold.known;
+        for stored in messages.iter() {
+            cold.next = stored.position + 1;
+            cold.count = cold.count.saturating_sub(1);
+            let Some(message) = record::decode(stored.head, stored.body, &self.own_account) else {
+                rotten.push(stored.position);
+                continue;
+            };
+            let left_ms = stored.expires_ms.saturating_sub(wall_ms);
+            let expires_ns = if stored.expires_ms == 0 { NEVER } else { now_ns.saturating_add(left_ms * 1_000_000) };
+            queue.ready.push_back(Entry {
+                failures: message.traits.delivery_count,
+                message: Rc::new(message),
+                position: stored.position,
+                expires_ns,
+                // It may have been delivered before the node was started again: nobody knows.
+                redelivered: stored.position < known,
+                stored: true,
+            });
+        }
+        cold.count = cold.count.saturating_sub(damaged);
+        if cold.count == 0 {
+            queue.cold = None;
+        }
+        rotten.into_iter().for_each(|position| self.forget(id, position));
+        self.wake_searched(id);
+        self.touch(id);
+        self.schedule(id);
+    }
+}
