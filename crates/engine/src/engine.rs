@@ -234,7 +234,8 @@ impl Engine {
         if !io.promises.is_empty() {
             store.journal.sync();
             let batch = io.stored_batch;
-            io.deferred.extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { batch, ..promise }));
+            io.deferred
+                .extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { batch, ..promise }));
         }
         while io.deferred.front().is_some_and(|promise| promise.batch <= synced) {
             let Some(promise) = io.deferred.pop_front() else { break };

@@ -124,7 +124,12 @@ impl Broker {
         if let Offer::Rejected { dead_letter } = offer {
             if dead_letter {
                 // Later in this call: full queues that refer to each other must not nest.
-                self.dying.push_back(Dying { queue: id, message: Rc::clone(message), reason: Reason::MaxLen, stored: None });
+                self.dying.push_back(Dying {
+                    queue: id,
+                    message: Rc::clone(message),
+                    reason: Reason::MaxLen,
+                    stored: None,
+                });
             }
             return Some(offer);
         }

@@ -71,7 +71,8 @@ impl Broker {
     #[inline]
     pub(super) fn will_store(&mut self, queue_no: u64, position: u64, expires_ns: u64, transient: bool) {
         let left_ms = expires_ns.saturating_sub(self.now_ns) / 1_000_000;
-        let expires_ms = if expires_ns == NEVER { 0 } else { (self.wall_ns / 1_000_000).saturating_add(left_ms).max(1) };
+        let expires_ms =
+            if expires_ns == NEVER { 0 } else { (self.wall_ns / 1_000_000).saturating_add(left_ms).max(1) };
         if let Some(store) = &mut self.store {
             store.targets.push(Target { queue_no, position, expires_ms, transient });
         }
@@ -123,9 +124,8 @@ impl Broker {
 
     /// Is the next message of a queue still on its way from the disk?
     pub fn is_coming(&mut self, id: QueueId) -> bool {
-        let is_cold = |broker: &Self| {
-            broker.queues.get(id).is_some_and(|queue| queue.ready.is_empty() && queue.cold.is_some())
-        };
+        let is_cold =
+            |broker: &Self| broker.queues.get(id).is_some_and(|queue| queue.ready.is_empty() && queue.cold.is_some());
         if is_cold(self) {
             self.fetch(id);
         }

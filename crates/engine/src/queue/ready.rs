@@ -258,7 +258,14 @@ mod tests {
     use crate::testing::message;
 
     fn entry(position: u64, priority: u8) -> Entry {
-        Entry { message: message(b"x", priority), position, expires_ns: NEVER, failures: 0, redelivered: false, stored: false }
+        Entry {
+            message: message(b"x", priority),
+            position,
+            expires_ns: NEVER,
+            failures: 0,
+            redelivered: false,
+            stored: false,
+        }
     }
 
     fn order(ready: &mut Ready) -> Vec<u64> {

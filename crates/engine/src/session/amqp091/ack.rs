@@ -202,8 +202,14 @@ mod tests {
     use crate::testing::message;
 
     fn held() -> Held {
-        let entry =
-            Entry { message: message(b"x", 0), position: 0, expires_ns: NEVER, failures: 0, redelivered: false };
+        let entry = Entry {
+            message: message(b"x", 0),
+            position: 0,
+            expires_ns: NEVER,
+            failures: 0,
+            redelivered: false,
+            stored: false,
+        };
         Held { queue: QueueId::from_raw(1), entry, tap: NO_TAP, marked: false }
     }
 

@@ -110,8 +110,14 @@ mod tests {
     use crate::testing::message;
 
     fn held(tag: u32, link: u32) -> Held {
-        let entry =
-            Entry { message: message(b"x", 0), position: 0, expires_ns: NEVER, failures: 0, redelivered: false };
+        let entry = Entry {
+            message: message(b"x", 0),
+            position: 0,
+            expires_ns: NEVER,
+            failures: 0,
+            redelivered: false,
+            stored: false,
+        };
         Held { queue: Id::from_raw(1), entry, handle: 0, link, tag }
     }
 
