@@ -15,7 +15,7 @@ from weft.model.changes import Change
 from weft.model.events import Event
 from weft.model.limits import Limits
 
-__all__ = ["EVENTS", "FLUSH", "LOCAL", "MORE", "OUTPUT", "PAUSE", "TIMER", "Engine", "keep_buffers"]
+__all__ = ["DISK", "EVENTS", "FLUSH", "LOCAL", "MORE", "OUTPUT", "PAUSE", "TIMER", "DiskJob", "Engine", "keep_buffers"]
 
 OUTPUT: int
 FLUSH: int
@@ -40,7 +40,17 @@ class DiskJob:
 
 @final
 class Engine:
-    def __new__(cls, limits: Limits, *, node: str, version: str, seed: int, now_ns: int, wall_ns: int, data_dir: str | None = None) -> Engine: ...
+    def __new__(
+        cls,
+        limits: Limits,
+        *,
+        node: str,
+        version: str,
+        seed: int,
+        now_ns: int,
+        wall_ns: int,
+        data_dir: str | None = None,
+    ) -> Engine: ...
 
     # world -> engine; each returns Signal bits
     def open(self, *, tls: bool = False, local: bool = True) -> int:
@@ -63,7 +73,7 @@ class Engine:
         """Jobs to be run, writes in their order; each goes back by `disk_done`."""
     def disk_done(self, job: DiskJob) -> int: ...
     def finish(self) -> int:
-        """Nothing more comes: bring what is stored into the shape that opens fastest. Then run jobs until none is left."""
+        """Nothing more comes: bring the store into the shape that opens fastest. Then run jobs until none is left."""
     def recovered(self) -> dict[str, Any]:
         """What was found on disk at the start."""
 

@@ -224,7 +224,7 @@ class QueueUnused:
 
 @dataclass(frozen=True, slots=True)
 class DiskAlarm:
-    """The disk refused a write (`raised`, with its words), so that publishers of stored messages wait; or takes them again."""
+    """The disk refused a write (`raised`, with its words), so that publishers of stored messages wait; or it works."""
 
     raised: bool
     text: str

@@ -1,7 +1,7 @@
 """The disk: where the engine's disk jobs are run.
 
-Owns the threads that jobs run on. Jobs come from the engine through the driver and go back to it when they have run, on the
-loop's thread; what they did or could not do is the engine's to judge.
+Owns the threads that jobs run on. Jobs come from the engine through the driver and go back to it when they have run,
+on the loop's thread; what they did or could not do is the engine's to judge.
 It must never look into a job, and never run one on the loop's thread while the node serves.
 Rule: one thread writes, so that batches reach the disk in their order; another reads and tidies, so that neither waits.
 """

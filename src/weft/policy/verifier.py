@@ -10,6 +10,7 @@ Rule: a memory entry counts only for the stored hash it was verified against, so
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import threading
@@ -79,4 +80,4 @@ class Verifier:
         self._remembered[user] = encoded, digest
 
     def _digest(self, password: bytes) -> bytes:
-        return hmac.digest(self._key, password, "sha256")
+        return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
