@@ -55,6 +55,31 @@ fn a_drain_sends_what_there_is_and_gives_the_rest_back() {
 }
 
 #[test]
+fn a_drain_is_answered_however_little_one_call_may_do() {
+    for work_max in 1..12 {
+        let mut node = Node::new(Limits { work_max, ..Limits::default() }, 7);
+        let mut peer = Peer::connect(&mut node);
+        peer.sender(&mut node, 0, Some("q"));
+        peer.receiver(&mut node, 1, "q", 0);
+        let flow = |delivery_count, link_credit| Flow {
+            incoming_window: 1_000,
+            outgoing_window: 9,
+            handle: Some(1),
+            delivery_count: Some(delivery_count),
+            link_credit: Some(link_credit),
+            drain: true,
+            ..Flow::default()
+        };
+        let mut bytes: Vec<u8> = (0..7).flat_map(|_| peer.transfer(0, &message(b"x"), true)).collect();
+        encode(&mut bytes, 0, &flow(0, 20));
+        node.feed(peer.conn, &bytes);
+        let said = peer.read(&mut node);
+        assert_eq!((bodies(&said).len(), last_flow(&said)), (7, (20, 0, true)), "{work_max} units of work");
+        assert_eq!(last_flow(&peer.call(&mut node, 0, &flow(20, 3))), (23, 0, true), "{work_max} units of work");
+    }
+}
+
+#[test]
 fn a_drain_waits_for_the_window() {
     let (mut node, mut peer) = filled(&["1", "2", "3"]);
     peer.receiver(&mut node, 1, "q", 0);

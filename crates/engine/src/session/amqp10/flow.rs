@@ -95,6 +95,13 @@ impl Session {
 
     /// The receiver wants its credit used up: when the queue had its turn, the rest of it is given back.
     fn start_drain(&mut self, io: &Io, broker: &mut Broker, place: Place) {
+        let outlet = match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            Some(Link::Out(outlet)) => outlet,
+            _ => return,
+        };
+        // The queue gets its turn even if it has nothing: the drain is answered after it.
+        let queue = outlet.consumer.and_then(|id| broker.consumers.get(id)).map(|consumer| consumer.queue);
+        queue.into_iter().for_each(|queue| broker.touch(queue));
         if !self.draining.contains(&place) {
             self.draining.push(place);
         }
@@ -134,8 +141,8 @@ impl Session {
             return Some(false);
         }
         let queue = broker.consumers.get(consumer_id).and_then(|consumer| broker.queues.get(consumer.queue));
-        // A queue that is still on the list had not had its whole turn.
-        Some(queue.is_none_or(|queue| !queue.dirty))
+        // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
+        Some(queue.is_none_or(|queue| !queue.dirty && !(queue.ready.is_empty() && queue.cold.is_some())))
     }
 
     /// Hands out credit to a sender.
