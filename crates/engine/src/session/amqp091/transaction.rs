@@ -48,8 +48,10 @@ impl Session {
         broker.commit();
         io.direct &= broker.store.is_none();
         io.promise(number, |out| Method::TxCommitOk.encode_frame(number, out));
-        // Nothing is read before the commit is safe, so that answers keep their order.
-        io.parked = Some(Wait::Sync);
+        if broker.store.is_some() {
+            // Nothing is read before the commit is safe, so that answers keep their order.
+            io.parked = Some(Wait::Sync);
+        }
         Ok(())
     }
 
