@@ -350,6 +350,79 @@ fn set_up(node: &mut Node, peer: &mut Peer, channel: u16) {
     peer.read(node);
 }
 
+/// A number that is small, mostly.
+fn any_number(random: &mut Random) -> u32 {
+    if random.one_in(9) { random.odd_number() as u32 } else { random.below(6) as u32 }
+}
+
+fn any_address(random: &mut Random) -> Option<&'static str> {
+    Some(random.pick(&["q", "q", "other", "refused", "/exchanges/amq.topic"]))
+}
+
+fn any_outcome(random: &mut Random) -> Outcome<'static> {
+    match random.below(6) {
+        0 => Outcome::Released,
+        1 => Outcome::Rejected(Rejected::default()),
+        2 => Outcome::Modified(Modified { delivery_failed: random.one_in(2), ..Modified::default() }),
+        _ => Outcome::Accepted,
+    }
+}
+
+/// A link on a handle that is in use, mostly, under a name that other links may have.
+fn any_attach(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
+    let name = random.pick(&["a", "b", "0-1", "1-0"]);
+    let address = any_address(random);
+    if random.one_in(2) {
+        let dynamic = random.one_in(5);
+        let source = Some(Source { address: address.filter(|_| !dynamic), dynamic, ..Source::default() });
+        let snd_settle_mode = if random.one_in(3) { SenderSettleMode::Settled } else { SenderSettleMode::Mixed };
+        let role = Role::Receiver;
+        return written(channel, &Attach { name, handle, role, source, snd_settle_mode, ..Attach::default() });
+    }
+    let target = match random.below(5) {
+        0 => AttachTarget::Coordinator(Coordinator::default()),
+        1 => AttachTarget::Target(Target::default()),
+        _ => AttachTarget::Target(Target { address, ..Target::default() }),
+    };
+    let second = random.one_in(3);
+    let rcv_settle_mode = if second { ReceiverSettleMode::Second } else { ReceiverSettleMode::First };
+    let attach = Attach { name, handle, rcv_settle_mode, target: Some(target), ..Attach::default() };
+    written(channel, &Attach { initial_delivery_count: Some(any_number(random)), ..attach })
+}
+
+fn any_transfer(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
+    let tag = [random.below(9) as u8];
+    let txn_id = (random.below(3) as u64).to_be_bytes();
+    let in_transaction = DeliveryState::Transactional(TransactionalState { txn_id: &txn_id, outcome: None });
+    let transfer = Transfer {
+        handle,
+        delivery_id: Some(any_number(random)).filter(|_| !random.one_in(9)),
+        delivery_tag: Some(&tag),
+        settled: Some(random.one_in(2)),
+        more: random.one_in(5),
+        resume: random.one_in(20),
+        aborted: random.one_in(20),
+        state: Some(in_transaction).filter(|_| random.one_in(8)),
+        ..Transfer::default()
+    };
+    let mut payload = Vec::new();
+    match random.below(6) {
+        0 => TransactionRequest::Declare(Declare::default()).encode(&mut payload),
+        1 => {
+            let discharge = Discharge { txn_id: &txn_id, fail: random.one_in(2) };
+            TransactionRequest::Discharge(discharge).encode(&mut payload);
+        }
+        2 => {
+            Properties { to: any_address(random), ..Properties::default() }.encode(&mut payload);
+            payload.extend(message(b"x"));
+        }
+        _ => payload = message(&[7; 600]),
+    }
+    let mut bytes = frame_of(&transfer, &payload);
+    bytes[6..8].copy_from_slice(&channel.to_be_bytes());
+    bytes
+}
+
 /// One performative of any kind, its fields mostly plausible.
 fn any_frame(random: &mut Random) -> Vec<u8> {
     let channel = random.below(2) as u16;
@@ -360,91 +433,36 @@ fn any_frame(random: &mut Random) -> Vec<u8> {
         26.. => *random.pick(&[&0, &0, &2, &3]),
         _ => random.below(4) as u32,
     };
-    let number =
-        |random: &mut Random| if random.one_in(9) { random.odd_number() as u32 } else { random.below(6) as u32 };
-    let address = Some(*random.pick(&[&"q", &"q", &"other", &"refused", &"/exchanges/amq.topic"]));
-    let name = *random.pick(&[&"a", &"b", &"c", &"d"]);
-    let txn_id = (random.below(3) as u64).to_be_bytes();
-    let outcome = match random.below(6) {
-        0 => Outcome::Released,
-        1 => Outcome::Rejected(Rejected::default()),
-        2 => Outcome::Modified(Modified { delivery_failed: random.one_in(2), ..Modified::default() }),
-        _ => Outcome::Accepted,
-    };
-    let state = match random.below(8) {
-        0 => None,
-        1 => Some(DeliveryState::Received(Received::default())),
-        2 => Some(DeliveryState::Transactional(TransactionalState { txn_id: &txn_id, outcome: Some(outcome) })),
-        _ => Some(DeliveryState::Outcome(outcome)),
-    };
-    let first = number(random);
-    let on = |bytes: Vec<u8>| {
-        let mut bytes = bytes;
-        bytes[6..8].copy_from_slice(&channel.to_be_bytes());
-        bytes
-    };
     match kind {
         0 if random.one_in(4) => written(channel, &Begin::default()),
         0 => written(channel, &End::default()),
         1 => written(channel, &Detach { handle, closed: random.one_in(2), error: None }),
-        2 => {
-            let dynamic = random.one_in(5);
-            let source = Some(Source { address: address.filter(|_| !dynamic), dynamic, ..Source::default() });
-            let snd_settle_mode = if random.one_in(3) { SenderSettleMode::Settled } else { SenderSettleMode::Mixed };
-            let role = Role::Receiver;
-            written(channel, &Attach { name, handle, role, source, snd_settle_mode, ..Attach::default() })
-        }
-        3 => {
-            let target = match random.below(5) {
-                0 => AttachTarget::Coordinator(Coordinator::default()),
-                1 => AttachTarget::Target(Target::default()),
-                _ => AttachTarget::Target(Target { address, ..Target::default() }),
-            };
-            let second = random.one_in(3);
-            let rcv_settle_mode = if second { ReceiverSettleMode::Second } else { ReceiverSettleMode::First };
-            let attach = Attach { name, handle, rcv_settle_mode, target: Some(target), ..Attach::default() };
-            written(channel, &Attach { initial_delivery_count: Some(number(random)), ..attach })
-        }
+        2 | 3 => any_attach(random, channel, handle),
         4..=19 => {
             let flow = Flow { incoming_window: 50, outgoing_window: 9, drain: random.one_in(3), ..Flow::default() };
-            let (link_credit, echo) = (Some(number(random)), random.one_in(4));
-            let delivery_count = Some(number(random)).filter(|_| random.one_in(3));
+            let (link_credit, echo) = (Some(any_number(random)), random.one_in(4));
+            let delivery_count = Some(any_number(random)).filter(|_| random.one_in(3));
             let handle = Some(handle).filter(|_| !random.one_in(5));
             written(channel, &Flow { handle, delivery_count, link_credit, echo, ..flow })
         }
         20..=25 => {
+            let txn_id = (random.below(3) as u64).to_be_bytes();
+            let outcome = any_outcome(random);
+            let state = match random.below(8) {
+                0 => None,
+                1 => Some(DeliveryState::Received(Received::default())),
+                2 => {
+                    let outcome = Some(outcome);
+                    Some(DeliveryState::Transactional(TransactionalState { txn_id: &txn_id, outcome }))
+                }
+                _ => Some(DeliveryState::Outcome(outcome)),
+            };
             let (role, settled) = (if random.one_in(5) { Role::Sender } else { Role::Receiver }, random.one_in(2));
+            let first = any_number(random);
             let last = Some(first.wrapping_add(random.below(4) as u32));
             written(channel, &Disposition { role, first, last, settled, state, batchable: false })
         }
-        _ => {
-            let tag = [random.below(9) as u8];
-            let transfer = Transfer {
-                handle,
-                delivery_id: Some(first).filter(|_| !random.one_in(9)),
-                delivery_tag: Some(&tag),
-                settled: Some(random.one_in(2)),
-                more: random.one_in(5),
-                resume: random.one_in(20),
-                aborted: random.one_in(20),
-                state: state.filter(|state| state.txn_id().is_some()),
-                ..Transfer::default()
-            };
-            let mut payload = Vec::new();
-            match random.below(6) {
-                0 => TransactionRequest::Declare(Declare::default()).encode(&mut payload),
-                1 => {
-                    let discharge = Discharge { txn_id: &txn_id, fail: random.one_in(2) };
-                    TransactionRequest::Discharge(discharge).encode(&mut payload);
-                }
-                2 => {
-                    Properties { to: address, ..Properties::default() }.encode(&mut payload);
-                    payload.extend(message(b"x"));
-                }
-                _ => payload = message(&[7; 600]),
-            }
-            on(frame_of(&transfer, &payload))
-        }
+        _ => any_transfer(random, channel, handle),
     }
 }
 
