@@ -142,7 +142,7 @@ impl Session {
         }
         let queue = broker.consumers.get(consumer_id).and_then(|consumer| broker.queues.get(consumer.queue));
         // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
-        Some(queue.is_none_or(|queue| !queue.dirty && !(queue.ready.is_empty() && queue.cold.is_some())))
+        Some(queue.is_none_or(|queue| !(queue.dirty || queue.ready.is_empty() && queue.cold.is_some())))
     }
 
     /// Hands out credit to a sender.
