@@ -9,6 +9,9 @@ pub struct Config {
     /// A segment is closed before it grows past this; only a message or a transaction that alone is larger makes a larger file.
     /// 64 MiB: large enough that closing one (a sidecar, two syncs) is rare, small enough that dead ones free space soon.
     pub segment_bytes: u32,
+    /// A segment is also closed once it holds this many messages, one for each queue they are in: until then memory has an entry of 32
+    /// bytes for each.
+    pub segment_messages: u64,
     /// Bytes written but not synced are kept in memory up to here, so that a failed sync loses nothing; then a sync is asked for.
     pub unsynced_bytes_max: usize,
     /// Segments that are mostly dead are compacted once this much could be won back: less is not worth the copying.
@@ -24,6 +27,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
+            segment_messages: 512 << 10,
             unsynced_bytes_max: 4 << 20,
             compact_bytes: 128 << 20,
             spares_max: 2,

@@ -37,8 +37,8 @@ pub(crate) struct DigestRow {
     pub(crate) class: Class,
     /// Not settled by the segment itself.
     pub(crate) live: Positions,
-    /// Bytes of the bodies of those.
-    pub(crate) body_bytes: u64,
+    /// Bytes of the bodies of those, where entries are in a file.
+    pub(crate) told_bytes: u64,
     pub(crate) entries: Entries,
 }
 
@@ -65,6 +65,7 @@ impl Digest {
     /// The rows' entries are now where a sidecar has them.
     pub(crate) fn place(&mut self, placement: Vec<Entries>) {
         for (row, entries) in self.rows.iter_mut().zip(placement) {
+            row.told_bytes = row.body_bytes();
             row.entries = entries;
         }
     }
@@ -156,8 +157,15 @@ impl DigestRow {
         if live.is_empty() {
             return None;
         }
-        let body_bytes = live_entries(&live, &entries).map(|entry| u64::from(entry.body)).sum();
-        Some(Self { queue_no, class, live, body_bytes, entries: Entries::Memory(entries) })
+        Some(Self { queue_no, class, live, told_bytes: 0, entries: Entries::Memory(entries) })
+    }
+
+    /// Bytes of the bodies of what is live. With entries in memory they are counted, which takes a while: not for the engine's thread.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        match &self.entries {
+            Entries::Memory(entries) => live_entries(&self.live, entries).map(|entry| u64::from(entry.body)).sum(),
+            Entries::File { .. } => self.told_bytes,
+        }
     }
 }
 

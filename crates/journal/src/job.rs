@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::error::Fault;
 use crate::format::FILE_HEADER_BYTES;
 use crate::read::{Gathered, Pick, gather};
-use crate::scan::Log;
+use crate::scan::{Log, Stretch};
 use crate::sidecar::{self, Placement};
 use crate::storage::{SEGMENTS, Storage, index_name, log_name, spare_name, unfinished};
 
@@ -111,6 +111,29 @@ pub(crate) struct Create {
     pub(crate) header: [u8; FILE_HEADER_BYTES],
     pub(crate) spare: Option<u32>,
     pub(crate) bytes: u64,
+    /// Ends of older logs that must not be there once a newer one is.
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// The end of a log that does not count: batches torn by a crash, or not trusted after a sync that failed. Their numbers are given to new
+/// batches, and once those are synced the old ones would look as if they were.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    pub(crate) segment: u32,
+    pub(crate) at: u32,
+    /// Not copied yet.
+    pub(crate) keep: Option<Stretch>,
+}
+
+impl Cut {
+    fn run(&self, storage: &dyn Storage) -> Result<(), Fault> {
+        if let Some(stretch) = &self.keep {
+            set_aside(storage, self.segment, stretch)?;
+        }
+        let name = log_name(self.segment);
+        let cut = storage.set_len(&name, u64::from(self.at)).and_then(|()| storage.sync(&name));
+        ignore_missing(cut).map_err(|error| Fault::new("cut", &name, &error))
+    }
 }
 
 impl WriteWork {
@@ -119,6 +142,7 @@ impl WriteWork {
         let cannot_write = |error| WriteError::Write(Fault::new("write", &name, &error));
         let cannot_sync = |error| WriteError::Sync(Fault::new("sync", &name, &error));
         if let Some(create) = &self.create {
+            create.cuts.iter().try_for_each(|cut| cut.run(storage)).map_err(WriteError::Write)?;
             create.run(storage, &name).map_err(cannot_write)?;
             // The name first: a number whose file might vanish could be given out twice.
             storage.sync_folder(SEGMENTS).map_err(cannot_sync)?;

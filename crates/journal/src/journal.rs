@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::digest::BarrierAt;
 use crate::error::{Fault, TooLarge};
 use crate::format::{FLAG_MOVED, Kind, LogHeader, PAYLOAD_BYTES_MAX, span};
-use crate::job::{Create, Job, Work, WriteError, WriteWork};
+use crate::job::{Create, Cut, Job, Work, WriteError, WriteWork};
 use crate::keeper::Keeper;
 use crate::pending::Pending;
 use crate::read::Messages;
@@ -39,6 +39,8 @@ pub struct Journal {
     pub(crate) reads: VecDeque<Job>,
     /// Reads handed out and not yet back.
     pub(crate) reads_out: usize,
+    /// What the first write of the next segment must cut from older ones.
+    pub(crate) cuts: Vec<Cut>,
     in_transaction: bool,
     incarnation: u64,
     next_job: u64,
@@ -95,6 +97,7 @@ impl Journal {
             keeper: Keeper::new(segment - 1),
             reads: VecDeque::new(),
             reads_out: 0,
+            cuts: Vec::new(),
             in_transaction: false,
             incarnation,
             next_job: 1,
@@ -261,6 +264,12 @@ impl Journal {
         self.table.queues.get(&queue_no).map_or(0, |queue| queue.len())
     }
 
+    /// Bytes in memory that the disk has not answered for.
+    #[inline]
+    pub fn pending_bytes(&self) -> usize {
+        self.writer.pending_bytes()
+    }
+
     pub fn status(&self) -> Status {
         let mut status = Status {
             segments: self.table.segments.len(),
@@ -315,7 +324,9 @@ impl Journal {
         if payload > PAYLOAD_BYTES_MAX || self.in_transaction && end > SEGMENT_END_MAX {
             return Err(TooLarge);
         }
-        let full = end > self.config.segment_bytes as usize || self.pending.is_full();
+        let open = self.table.segments.get(&self.writer.segment());
+        let crowded = open.is_some_and(|open| open.refs >= self.config.segment_messages);
+        let full = end > self.config.segment_bytes as usize || crowded || self.pending.is_full();
         if full && !self.in_transaction && !self.writer.segment_is_empty() {
             self.roll();
         }
@@ -358,7 +369,8 @@ impl Journal {
         if creates {
             let header = LogHeader { segment: work.segment, incarnation: self.incarnation, first_batch }.encode();
             let spare = self.keeper.spare_for(work.segment);
-            work.create = Some(Create { header, spare, bytes: u64::from(self.config.segment_bytes) });
+            let (bytes, cuts) = (u64::from(self.config.segment_bytes), self.cuts.clone());
+            work.create = Some(Create { header, spare, bytes, cuts });
         }
         Some(self.job(Work::Write(work)))
     }
@@ -376,13 +388,16 @@ impl Journal {
         // The bytes go back to the writer, which fills them again.
         let outcome = work.outcome;
         drop(work.bytes);
-        self.table.stirred = true;
+        self.table.stirred |= self.keeper.waits || self.wants_spare();
         match outcome {
             Some(Ok(())) => {
                 self.writer.finished();
+                self.table.stirred |= self.keeper.paused;
                 self.keeper.paused = false;
                 if created {
                     self.keeper.created(segment);
+                    self.cuts.clear();
+                    self.table.stirred = true;
                 }
                 if self.writer.unsynced_bytes() > self.config.unsynced_bytes_max {
                     self.writer.require_sync();

@@ -27,6 +27,8 @@ const MOVE_PENDING_MAX: usize = 8 << 20;
 pub(crate) struct Keeper {
     /// A job is out.
     pub(crate) busy: bool,
+    /// Something waits for a batch to be synced.
+    pub(crate) waits: bool,
     /// The disk refused; wait for `retry` or a write that succeeds.
     pub(crate) paused: bool,
     pub(crate) spares: Vec<u32>,
@@ -37,8 +39,7 @@ pub(crate) struct Keeper {
     preparing: Option<(u32, u64)>,
     /// The newest segment whose file is there for sure.
     created: u32,
-    /// A dead segment, and the queues whose settled messages must be recorded again before it goes.
-    checkpointing: Option<(u32, Vec<u64>)>,
+    checkpointing: Option<Checkpointing>,
     /// The segment being emptied.
     moving: Option<u32>,
     now_ms: u64,
@@ -46,10 +47,19 @@ pub(crate) struct Keeper {
     wake_ms: u64,
 }
 
+/// A dead segment, the queues whose settled messages must be recorded again before it goes, and a batch that must be synced too.
+#[derive(Debug)]
+struct Checkpointing {
+    segment: u32,
+    queues: Vec<u64>,
+    batch: u64,
+}
+
 impl Keeper {
     pub(crate) fn new(created: u32) -> Self {
         Self {
             busy: false,
+            waits: false,
             paused: false,
             spares: Vec::new(),
             next_spare: 1,
@@ -96,27 +106,26 @@ impl Journal {
         self.keeper.wake_ms = u64::MAX;
         while self.keeper.checkpointing.is_none() {
             let Some(segment) = self.dead_segment() else { return };
-            let queues = self.table.checkpoints_needed(segment);
+            let (queues, batch) = self.table.checkpoints_needed(segment);
             if queues.is_empty() {
-                self.await_sync(segment, 0);
+                self.await_sync(segment, batch);
             } else {
-                self.keeper.checkpointing = Some((segment, queues));
+                self.keeper.checkpointing = Some(Checkpointing { segment, queues, batch });
             }
         }
-        let Some((segment, mut queues)) = self.keeper.checkpointing.take() else { return };
         // One portion per batch: while a batch is being built with one, the next waits.
+        let Some(left) = &mut self.keeper.checkpointing else { return };
         if self.pending.has_checkpoints() {
-            self.keeper.checkpointing = Some((segment, queues));
             return;
         }
-        let rest = queues.split_off(queues.len().min(CHECKPOINTS_PER_BATCH));
-        queues.into_iter().for_each(|queue_no| self.pending.checkpoint(queue_no));
-        self.writer.require_sync();
-        if rest.is_empty() {
-            self.await_sync(segment, self.writer.number());
-        } else {
-            self.keeper.checkpointing = Some((segment, rest));
+        let portion = left.queues.split_off(left.queues.len().saturating_sub(CHECKPOINTS_PER_BATCH));
+        let (segment, batch) = (left.segment, left.batch.max(self.writer.number()));
+        if left.queues.is_empty() {
+            self.keeper.checkpointing = None;
+            self.await_sync(segment, batch);
         }
+        portion.into_iter().for_each(|queue_no| self.pending.checkpoint(queue_no));
+        self.writer.require_sync();
     }
 
     /// A segment in which nothing waits and whose removal was not begun.
@@ -160,6 +169,10 @@ impl Journal {
         let work = self.remove().or_else(|| self.seal()).or_else(|| self.prepare()).or_else(|| self.compact());
         self.keeper.busy = work.is_some();
         self.table.stirred = work.is_some();
+        let unfinished =
+            |segment: &Segment| matches!(segment.state, State::Closed(_)) || segment.removal != Removal::Alive;
+        let waits = work.is_none() && self.table.segments.values().any(unfinished);
+        self.keeper.waits = waits || self.keeper.moving.is_some() || self.keeper.checkpointing.is_some();
         work
     }
 
@@ -192,9 +205,7 @@ impl Journal {
     /// A spare for the next segment, made while this one fills, unless a dead segment's file can be used.
     fn prepare(&mut self) -> Option<Work> {
         let total = u64::from(self.config.segment_bytes);
-        let filled = self.table.segments.last_key_value().is_some_and(|(_, open)| u64::from(open.bytes) > total / 4);
-        let wanted = self.config.prepare_bytes > 0 && self.config.spares_max > 0 && self.keeper.spares.is_empty();
-        if self.keeper.preparing.is_none() && wanted && filled {
+        if self.wants_spare() {
             self.keeper.preparing = Some((self.keeper.next_spare, 0));
             self.keeper.next_spare += 1;
         }
@@ -204,12 +215,22 @@ impl Journal {
         Some(Work::Prepare(PrepareWork { spare, offset, bytes, last, outcome: None }))
     }
 
+    /// The open segment has begun to fill, and no file is there for the next.
+    pub(crate) fn wants_spare(&self) -> bool {
+        let none = self.keeper.spares.is_empty() && self.keeper.preparing.is_none();
+        let filled = |bytes: u32| bytes > self.config.segment_bytes / 4;
+        none && self.config.prepare_bytes > 0
+            && self.config.spares_max > 0
+            && self.table.segments.last_key_value().is_some_and(|(_, open)| filled(open.bytes))
+    }
+
     /// Moves live messages out of a sparse segment, a few at a time.
     fn compact(&mut self) -> Option<Work> {
+        self.keeper.moving = self.sparse_segment();
+        let number = self.keeper.moving?;
         if self.writer.pending_bytes() > MOVE_PENDING_MAX {
             return None;
         }
-        let number = self.sparse_segment()?;
         let segment = self.table.segments.get(&number)?;
         if segment.index_damaged {
             let log_bytes = segment.bytes;
@@ -232,7 +253,6 @@ impl Journal {
             return None;
         }
         self.pin(&[number]);
-        self.keeper.moving = Some(number);
         Some(Work::Move(ReadWork { picks, bytes_max: MOVE_BYTES_MAX, outcome: None }))
     }
 

@@ -97,7 +97,7 @@ impl Journal {
 
     fn put_checkpoint(&mut self, queue_no: u64) {
         let Some(queue) = self.table.queues.get_mut(&queue_no) else { return };
-        queue.checkpoint = self.writer.segment();
+        queue.checkpoint = (self.writer.segment(), self.writer.number());
         if queue.deleted {
             self.put_deleted(queue_no);
             return;

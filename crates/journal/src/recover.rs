@@ -12,10 +12,10 @@ use crate::config::Config;
 use crate::digest::{Digest, DigestRow, live_entries};
 use crate::error::{Error, Fault, FaultKind};
 use crate::format::{FORMAT_VERSION, LogHeader, Opened};
-use crate::job::SealWork;
+use crate::job::{Cut, SealWork};
 use crate::journal::Journal;
 use crate::record::decode_barrier;
-use crate::scan::{Log, Outline, Scanned, Stretch};
+use crate::scan::{Log, Outline, Stretch};
 use crate::segment::{Segment, State};
 use crate::sidecar::{self, RowReader};
 use crate::storage::{Named, SEGMENTS, Storage, index_name, log_name, parse_name};
@@ -70,11 +70,23 @@ pub struct Damage {
     pub kept_as: Option<String>,
 }
 
+impl Damage {
+    fn new(segment: u32, stretch: &Stretch, kept_as: Option<String>) -> Self {
+        Self { segment, offset: stretch.offset, bytes: stretch.bytes, reason: stretch.reason, kept_as }
+    }
+}
+
 /// Opens a store. `now_ms` (since 1970) tells which barriers' ids still count.
 pub fn recover(storage: &dyn Storage, config: Config, now_ms: u64) -> Result<(Journal, Recovered), Error> {
     let config = config.bounded();
-    let mut recovery =
-        Recovery { storage, config, report: Recovered::default(), table: Table::default(), sizes: Vec::new() };
+    let mut recovery = Recovery {
+        storage,
+        config,
+        report: Recovered::default(),
+        table: Table::default(),
+        cuts: Vec::new(),
+        sizes: Vec::new(),
+    };
     let found = recovery.list()?;
     let parts = recovery.open_all(&found)?;
     let mut synced = parts.values().map(|part| part.last_synced()).max().unwrap_or(0);
@@ -91,6 +103,7 @@ pub fn recover(storage: &dyn Storage, config: Config, now_ms: u64) -> Result<(Jo
     let mut journal = Journal::new(recovery.config, recovery.table, next, synced, incarnation + 1);
     journal.keeper.next_spare = found.spares.iter().max().map_or(1, |last| last + 1);
     journal.keeper.spares = found.spares;
+    journal.cuts = recovery.cuts;
     journal.advance(now_ms);
     Ok((journal, recovery.report))
 }
@@ -127,6 +140,7 @@ struct Recovery<'a> {
     config: Config,
     report: Recovered,
     table: Table,
+    cuts: Vec<Cut>,
     /// For each row (queue, segment, class): how many messages it had, and their bodies' bytes.
     sizes: Vec<(u64, u32, Class, u64, u64)>,
 }
@@ -202,7 +216,8 @@ impl Recovery<'_> {
         let mut log = Log::new(self.storage, segment, part.log_bytes);
         let outline = part.outline.map_or_else(|| log.outline(), Ok)?;
         let scanned = log.scan(&outline, synced)?;
-        let held = !self.keep_damage(segment, &scanned);
+        let held = !self.keep_damage(segment, &scanned.damaged);
+        self.keep_torn(segment, scanned.torn);
         let mut digest = scanned.digest;
         if held {
             return Ok(Placed { digest, sealed: false, held });
@@ -226,22 +241,24 @@ impl Recovery<'_> {
         Ok(Placed { digest, sealed, held })
     }
 
-    /// Copies what was torn or damaged; false if a copy could not be made.
-    fn keep_damage(&mut self, segment: u32, scanned: &Scanned) -> bool {
+    /// Copies what is damaged; false if a copy could not be made.
+    fn keep_damage(&mut self, segment: u32, damaged: &[Stretch]) -> bool {
         let mut all_kept = true;
-        let mut keep = |stretch: &Stretch| {
-            let kept_as = Some(stretch)
-                .filter(|stretch| stretch.bytes > 0)
-                .map(|stretch| set_aside(self.storage, segment, stretch));
-            all_kept &= !matches!(kept_as, Some(Err(_)));
-            let kept_as = kept_as.and_then(Result::ok);
-            Damage { segment, offset: stretch.offset, bytes: stretch.bytes, reason: stretch.reason, kept_as }
-        };
-        let damaged: Vec<Damage> = scanned.damaged.iter().map(&mut keep).collect();
-        let torn: Vec<Damage> = scanned.torn.iter().map(&mut keep).collect();
-        self.report.damaged.extend(damaged);
-        self.report.torn.extend(torn);
+        for stretch in damaged {
+            let kept = if stretch.bytes > 0 { set_aside(self.storage, segment, stretch).map(Some) } else { Ok(None) };
+            all_kept &= kept.is_ok();
+            self.report.damaged.push(Damage::new(segment, stretch, kept.ok().flatten()));
+        }
         all_kept
+    }
+
+    /// Copies what is torn. It is cut off before anything new is written.
+    fn keep_torn(&mut self, segment: u32, torn: Option<Stretch>) {
+        let Some(stretch) = torn else { return };
+        let kept_as = set_aside(self.storage, segment, &stretch).ok();
+        let keep = Some(stretch).filter(|_| kept_as.is_none());
+        self.cuts.push(Cut { segment, at: stretch.offset, keep });
+        self.report.torn.push(Damage::new(segment, &stretch, kept_as));
     }
 
     fn read_barriers(&mut self, digest: &Digest, now_ms: u64) -> Result<(), Fault> {
@@ -252,13 +269,11 @@ impl Recovery<'_> {
                 Some((barrier_no, until_ms, ids)) => {
                     self.report.barriers.push(RecoveredBarrier { barrier_no, until_ms, ids: ids.to_vec() });
                 }
-                None => self.report.damaged.push(Damage {
-                    segment: digest.segment,
-                    offset: barrier.offset,
-                    bytes: barrier.length,
-                    reason: "barrier",
-                    kept_as: None,
-                }),
+                None => {
+                    let stretch = Stretch { offset: barrier.offset, bytes: barrier.length, reason: "barrier" };
+                    let kept_as = set_aside(self.storage, digest.segment, &stretch).ok();
+                    self.report.damaged.push(Damage::new(digest.segment, &stretch, kept_as));
+                }
             }
         }
         Ok(())
@@ -306,7 +321,7 @@ impl Recovery<'_> {
                 self.table.settle_range(row.queue_no, first, last, 0);
             }
         }
-        self.sizes.push((row.queue_no, segment, row.class, row.live.len(), row.body_bytes));
+        self.sizes.push((row.queue_no, segment, row.class, row.live.len(), row.body_bytes()));
         let queue = self.table.queues.entry(row.queue_no).or_default();
         let last = row.live.runs().last().map_or(0, |run| run.1);
         queue.next = queue.next.max(last + 1);

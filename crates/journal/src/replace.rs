@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::digest::{BarrierAt, Digest, DigestRow};
 use crate::format::FILE_HEADER_BYTES;
+use crate::job::Cut;
 use crate::journal::Journal;
 use crate::positions::Positions;
 use crate::segment::{Segment, Settled, State};
@@ -20,6 +21,7 @@ impl Journal {
         let replaced = self.writer.sync_failed(self.writer.segment() + 1);
         let last_batch = self.writer.number() - 1;
         for change in replaced {
+            self.cuts.push(Cut { segment: change.from, at: change.start, keep: None });
             self.table.split(&change, last_batch);
         }
     }
@@ -27,11 +29,11 @@ impl Journal {
 
 /// Where a split cuts, and how far offsets move.
 #[derive(Clone, Copy)]
-struct Cut {
+struct Split {
     start: u32,
 }
 
-impl Cut {
+impl Split {
     fn shift(&self, offset: u32) -> u32 {
         offset - self.start + FILE_HEADER_BYTES as u32
     }
@@ -75,7 +77,7 @@ impl Cut {
 impl Table {
     /// What lies in a segment from an offset on is in another segment now.
     fn split(&mut self, change: &Replaced, last_batch: u64) {
-        let cut = Cut { start: change.start };
+        let cut = Split { start: change.start };
         let Some(old) = self.segments.get_mut(&change.from) else { return };
         let mut new = Segment::open();
         new.bytes = cut.shift(old.bytes.max(change.start));
@@ -111,7 +113,7 @@ impl Table {
         self.stirred = true;
     }
 
-    fn split_rows(&mut self, queue_no: u64, cut: &Cut, change: &Replaced) {
+    fn split_rows(&mut self, queue_no: u64, cut: &Split, change: &Replaced) {
         let Some(queue) = self.queues.get_mut(&queue_no) else { return };
         let Some(new) = self.segments.get_mut(&change.to) else { return };
         let mut rows = Vec::new();
@@ -127,7 +129,6 @@ impl Table {
         if !rows.is_empty() {
             new.queues.push(queue_no);
         }
-        queue.checkpoint = if queue.checkpoint == change.from { change.to } else { queue.checkpoint };
         queue.rows.extend(rows);
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn encode(digest: &Digest) -> (Vec<u8>, Placement) {
     for row in &digest.rows {
         let count = row.live.len() as u32;
         out.extend_from_slice(&row.queue_no.to_le_bytes());
-        out.extend_from_slice(&row.body_bytes.to_le_bytes());
+        out.extend_from_slice(&row.body_bytes().to_le_bytes());
         out.push(row.class as u8);
         encode_runs(row.live.runs().count() as u64, row.live.runs(), &mut out);
         placement.push(Entries::File { start, count });
@@ -179,11 +179,11 @@ impl Sizes {
         let mut reader = Reader::new(directory);
         let (mut rows, mut start) = (Vec::new(), 0_u32);
         for _ in 0..self.rows {
-            let (queue_no, body_bytes) = (reader.u64()?, reader.u64()?);
+            let (queue_no, told_bytes) = (reader.u64()?, reader.u64()?);
             let class = Class::from_byte(reader.u8()?)?;
             let live = decode_live(&mut reader, entries_max)?;
             let count = u32::try_from(live.len()).ok()?;
-            rows.push(DigestRow { queue_no, class, live, body_bytes, entries: Entries::File { start, count } });
+            rows.push(DigestRow { queue_no, class, live, told_bytes, entries: Entries::File { start, count } });
             start = start.checked_add(count).filter(|start| u64::from(*start) <= entries_max)?;
         }
         let mut drops = BTreeMap::new();

@@ -335,11 +335,17 @@ impl Storage for SimDisk {
     }
 
     fn sync_folder(&self, _folder: &str) -> io::Result<()> {
-        let mut state = self.state();
+        let state = &mut *self.state();
         state.check(Operation::SyncFolder)?;
         for change in std::mem::take(&mut state.unsynced_names) {
-            let state = &mut *state;
             apply_name(&mut state.stable_names, change);
+        }
+        // A file without a name is gone for good.
+        for (at, file) in state.files.iter_mut().enumerate() {
+            let named = state.names.values().chain(state.stable_names.values()).any(|known| *known == at);
+            if !named && !file.shown.is_empty() {
+                *file = SimFile::default();
+            }
         }
         Ok(())
     }

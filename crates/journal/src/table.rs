@@ -130,8 +130,8 @@ pub(crate) struct Queue {
     /// One more than the largest position seen.
     pub(crate) next: u64,
     pub(crate) deleted: bool,
-    /// The segment that holds the newest record of everything settled in this queue.
-    pub(crate) checkpoint: u32,
+    /// The segment and batch that hold the newest record of everything settled in this queue.
+    pub(crate) checkpoint: (u32, u64),
 }
 
 impl Queue {
@@ -205,13 +205,10 @@ impl Table {
     pub(crate) fn insert(&mut self, queue_no: u64, class: Class, segment: u32, entry: Entry, batch: u64) {
         let queue = self.queues.entry(queue_no).or_default();
         let superseded = if entry.position < queue.next { queue.find(entry.position) } else { None };
-        if let Some(at) = superseded {
-            let row = &mut queue.rows[at];
-            row.live.remove(entry.position);
-            let old = row.segment;
-            self.release(old, 1, batch);
-        }
-        let Some(queue) = self.queues.get_mut(&queue_no) else { return };
+        let superseded = superseded.map(|at| {
+            queue.rows[at].live.remove(entry.position);
+            queue.rows[at].segment
+        });
         queue.next = queue.next.max(entry.position + 1);
         let (row, first_of_segment) = queue.row(segment, class);
         row.push(entry);
@@ -221,6 +218,9 @@ impl Table {
             if first_of_segment {
                 held.queues.push(queue_no);
             }
+        }
+        if let Some(old) = superseded {
+            self.release(old, 1, batch);
         }
     }
 
@@ -348,14 +348,22 @@ impl Table {
         }
     }
 
-    /// Queues whose settled messages are recorded in this segment, lie in older ones, and are recorded nowhere later.
-    pub(crate) fn checkpoints_needed(&self, segment: u32) -> Vec<u64> {
-        let Some(held) = self.segments.get(&segment) else { return Vec::new() };
-        let older = |queue_no: &&u64| {
-            self.queues.get(queue_no).is_some_and(|queue| {
-                queue.checkpoint <= segment && queue.rows.first().is_some_and(|row| row.segment < segment)
-            })
-        };
-        held.settled.iter().filter(older).copied().collect()
+    /// What this segment says was settled in older ones: the queues for which it is said nowhere later, and the batch that must be
+    /// synced because it says so for the others.
+    pub(crate) fn checkpoints_needed(&self, segment: u32) -> (Vec<u64>, u64) {
+        let Some(held) = self.segments.get(&segment) else { return (Vec::new(), 0) };
+        let (mut needed, mut batch) = (Vec::new(), 0);
+        for &queue_no in &held.settled {
+            let Some(queue) = self.queues.get(&queue_no) else { continue };
+            if queue.rows.first().is_none_or(|row| row.segment >= segment) {
+                continue;
+            }
+            if queue.checkpoint.0 <= segment {
+                needed.push(queue_no);
+            } else {
+                batch = batch.max(queue.checkpoint.1);
+            }
+        }
+        (needed, batch)
     }
 }

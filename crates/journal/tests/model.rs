@@ -7,14 +7,18 @@ mod support;
 
 use support::{Harness, small};
 
+/// `SEED=n` runs one seed again, `SEEDS=n` as many as that.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    first.map_or(0..count, |seed: u64| seed..seed + 1)
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SEEDS").unwrap_or(count),
+    }
 }
 
 #[test]
 fn what_waits_is_read_in_order_whatever_the_disk_is_busy_with() {
-    for seed in seeds(30) {
+    for seed in seeds(12) {
         let mut harness = Harness::new(seed, small());
         for round in 0..8 {
             (0..150).for_each(|_| harness.step());
@@ -28,7 +32,7 @@ fn what_waits_is_read_in_order_whatever_the_disk_is_busy_with() {
 
 #[test]
 fn after_a_power_cut_a_whole_number_of_batches_is_back_and_no_synced_one_is_missing() {
-    for seed in seeds(120) {
+    for seed in seeds(40) {
         let mut harness = Harness::new(seed, small());
         for round in 0..10 {
             for _ in 0..20 + harness.random.below(150) {
@@ -43,7 +47,7 @@ fn after_a_power_cut_a_whole_number_of_batches_is_back_and_no_synced_one_is_miss
 
 #[test]
 fn a_disk_that_fails_now_and_then_loses_nothing() {
-    for seed in seeds(60) {
+    for seed in seeds(25) {
         let mut harness = Harness::new(seed, small());
         harness.damage_allowed = true;
         for _ in 0..8 {
@@ -64,7 +68,7 @@ fn a_disk_that_fails_now_and_then_loses_nothing() {
 
 #[test]
 fn a_full_disk_stops_writes_and_goes_on_when_there_is_space() {
-    for seed in seeds(20) {
+    for seed in seeds(12) {
         let mut harness = Harness::new(seed, small());
         (0..100).for_each(|_| harness.step());
         harness.disk.set_capacity(Some(24 << 10));

@@ -88,6 +88,7 @@ impl Storage for Fuse {
 pub fn small() -> Config {
     Config {
         segment_bytes: 4 << 10,
+        segment_messages: 40,
         unsynced_bytes_max: 2 << 10,
         compact_bytes: 8 << 10,
         spares_max: 2,
@@ -372,9 +373,9 @@ impl Harness {
         self.disk.set_fault_rate(0);
         let (synced, last) = (self.journal.synced(), self.journal.batch());
         if power {
-            self.disk.crash()
+            self.disk.crash();
         } else {
-            self.disk.kill()
+            self.disk.kill();
         }
         // Whoever survives only in the page cache of a killed process counts too.
         let least = if power { synced } else { self.journal.written() };
