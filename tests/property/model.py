@@ -1,0 +1,360 @@
+"""What exchanges, bindings and queues mean, as plainly as it can be said: the oracle of the machine.
+
+Owns tables of the same things the node has, by name, and every copy of every message. Steps come in as calls; what a
+client must then see comes out: who took a message, what is delivered from which queue in which order, what is left.
+It knows no protocol and nothing of how the node does it. Where the rules leave something open (which of several
+consumers gets a message) it says only what they fix; where even that is too much (`is_open`) the step is not taken.
+Rules: AMQP 0-9-1 section 3.1.3 and RabbitMQ's queue arguments, dead lettering and its cycle detection.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import insort
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, NamedTuple
+
+Reason = Literal["rejected", "expired", "maxlen"]
+Headers = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A published message; its number is its body. `deaths` is newest first, one per queue and reason."""
+
+    number: int
+    key: str
+    headers: tuple[tuple[str, object], ...] = ()
+    priority: int = 0
+    ttl_ms: int | None = None
+    deaths: tuple[tuple[str, Reason], ...] = ()
+
+
+@dataclass
+class Copy:
+    """One message in one queue. It keeps its place: who returns goes where it was."""
+
+    message: Message
+    lane: int
+    position: int
+    expires_ms: int | None
+    redelivered: bool = False
+
+    def __lt__(self, other: Copy) -> bool:
+        return (-self.lane, self.position) < (-other.lane, other.position)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of a queue."""
+
+    length_max: int | None = None
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] = "drop-head"
+    priority_max: int = 0
+    ttl_ms: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+
+    def arguments(self) -> dict[str, object]:
+        """As a client of 0-9-1 writes them."""
+        table = {
+            "x-max-length": self.length_max,
+            "x-overflow": self.overflow if self.length_max is not None else None,
+            "x-max-priority": self.priority_max or None,
+            "x-message-ttl": self.ttl_ms,
+            "x-dead-letter-exchange": self.dead_letter_exchange,
+            "x-dead-letter-routing-key": self.dead_letter_key,
+        }
+        return {name: value for name, value in table.items() if value is not None}
+
+
+@dataclass
+class Queue:
+    """A queue: what waits in order, what is out, and what became of the rest."""
+
+    name: str
+    settings: Settings
+    ready: list[Copy] = field(default_factory=list)
+    unsettled: int = 0
+    credit: dict[int, int] = field(default_factory=dict)
+    """What each of its consumers may still take."""
+    counts: Counter[str] = field(default_factory=Counter)
+    position: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.settings.length_max is not None and len(self.ready) >= self.settings.length_max
+
+    def take(self) -> Copy:
+        """The head goes out."""
+        self.unsettled += 1
+        self.counts["delivered"] += 1
+        return self.ready.pop(0)
+
+
+class Binding(NamedTuple):
+    """A row of an exchange."""
+
+    source: str
+    kind: Literal["queue", "exchange"]
+    destination: str
+    key: str
+    arguments: tuple[tuple[str, object], ...] = ()
+
+
+class Result(NamedTuple):
+    """What became of a publish: queues it was routed to, and those that refused it."""
+
+    routed: frozenset[str]
+    refused: frozenset[str]
+
+
+@cache
+def topic_pattern(pattern: str) -> re.Pattern[str]:
+    """`*` is one word, `#` any number of them; the empty key is one empty word."""
+    text = ""
+    for word in pattern.split("."):
+        text += r"(?:\.[^.]*)*" if word == "#" else r"\." + (r"[^.]*" if word == "*" else re.escape(word))
+    return re.compile(text)
+
+
+def topic_matches(pattern: str, key: str) -> bool:
+    return topic_pattern(pattern).fullmatch("." + key) is not None
+
+
+def headers_match(arguments: Headers, headers: Headers) -> bool:
+    """Arguments that start with `x-` are not compared; an argument without value asks only for presence."""
+    hits = [
+        name in headers and (value is None or headers[name] == value)
+        for name, value in arguments.items()
+        if not name.startswith("x-")
+    ]
+    return any(hits) if arguments.get("x-match") == "any" else all(hits)
+
+
+class Model:
+    """One virtual host."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.exchanges: dict[str, str] = {}
+        self.queues: dict[str, Queue] = {}
+        self.bindings: set[Binding] = set()
+        self.totals: Counter[str] = Counter()
+        self.out: dict[str, list[Copy]] = {}
+        """Copies on their way to consumers since `sent` was last called, by queue, in order."""
+        self.is_open = False
+        """Dead letters of two queues met in a third within one step: their order is nobody's to say."""
+        self._dying: deque[tuple[Queue, Message, Reason]] = deque()
+        self._sources: dict[str, str] = {}
+
+    # topology
+
+    def declare_exchange(self, name: str, kind: str) -> None:
+        self.exchanges[name] = kind
+
+    def delete_exchange(self, name: str) -> None:
+        del self.exchanges[name]
+        self._unbind_all("exchange", name)
+        self.bindings = {row for row in self.bindings if row.source != name}
+
+    def declare_queue(self, name: str, settings: Settings) -> None:
+        self.queues.setdefault(name, Queue(name, settings))
+
+    def delete_queue(self, name: str) -> int:
+        """Drop a queue with what waits in it; how much that was."""
+        self._unbind_all("queue", name)
+        return len(self.queues.pop(name).ready)
+
+    def bind(self, binding: Binding) -> None:
+        self.bindings.add(binding)
+
+    def unbind(self, binding: Binding) -> None:
+        self.bindings.discard(binding)
+
+    def _unbind_all(self, kind: str, name: str) -> None:
+        self.bindings = {row for row in self.bindings if (row.kind, row.destination) != (kind, name)}
+
+    # messages
+
+    def route(self, exchange: str, message: Message) -> frozenset[str]:
+        """The queues a message reaches: each once, however many ways lead there."""
+        if exchange == "":
+            return frozenset({message.key} & self.queues.keys())
+        visited, waiting = set(), [exchange]
+        found = set()
+        while waiting:
+            source = waiting.pop()
+            if source in visited or source not in self.exchanges:
+                continue
+            visited.add(source)
+            for row in self.bindings:
+                if row.source == source and self._matches(row, message):
+                    (found.add if row.kind == "queue" else waiting.append)(row.destination)
+        return frozenset(found)
+
+    def _matches(self, row: Binding, message: Message) -> bool:
+        match self.exchanges[row.source]:
+            case "direct":
+                return row.key == message.key
+            case "topic":
+                return topic_matches(row.key, message.key)
+            case "headers":
+                return headers_match(dict(row.arguments), dict(message.headers))
+        return True
+
+    def publish(self, exchange: str, message: Message) -> Result:
+        self._begin()
+        result = self._deliver(self.route(exchange, message), message)
+        self._settle_down(result.routed)
+        return result
+
+    def _deliver(self, targets: Iterable[str], message: Message) -> Result:
+        routed = frozenset(targets)
+        refused = frozenset(name for name in routed if not self._offer(self.queues[name], message))
+        self.totals["published"] += 1
+        self.totals["unroutable"] += not routed
+        return Result(routed, refused)
+
+    def _offer(self, queue: Queue, message: Message) -> bool:
+        settings = queue.settings
+        if settings.overflow != "drop-head" and queue.is_full:
+            queue.counts["dropped"] += 1
+            if settings.overflow == "reject-publish-dlx":
+                self._dying.append((queue, message, "maxlen"))
+            return False
+        ttls = [ttl for ttl in (settings.ttl_ms, message.ttl_ms) if ttl is not None]
+        expires_ms = self.now_ms + min(ttls) if ttls else None
+        lane = min(message.priority, settings.priority_max)
+        queue.ready.append(Copy(message, lane, queue.position, expires_ms))
+        queue.ready.sort()
+        queue.position += 1
+        queue.counts["published"] += 1
+        return True
+
+    # turns
+
+    def _begin(self) -> None:
+        self.is_open = False
+        self._sources.clear()
+
+    def _settle_down(self, names: Iterable[str]) -> None:
+        """Deliver, expire and drop in these queues, then in those where dead letters arrive, until all is quiet."""
+        for name in sorted(names):
+            self._pump(self.queues[name])
+        while self._dying:
+            self._bury(*self._dying.popleft())
+
+    def _pump(self, queue: Queue) -> None:
+        while queue.ready:
+            head = queue.ready[0]
+            if head.expires_ms is not None and head.expires_ms < self.now_ms:
+                self._died(queue, queue.ready.pop(0), "expired")
+            elif sum(queue.credit.values()) > len(self.out.get(queue.name, ())):
+                self.out.setdefault(queue.name, []).append(queue.take())
+                self.totals["delivered"] += 1
+            elif queue.settings.length_max is not None and len(queue.ready) > queue.settings.length_max:
+                self._died(queue, queue.ready.pop(0), "maxlen")
+            else:
+                return
+
+    def _died(self, queue: Queue, copy: Copy, reason: Reason) -> None:
+        queue.counts["dropped" if reason == "maxlen" else reason] += 1
+        self._dying.append((queue, copy.message, reason))
+
+    def _bury(self, queue: Queue, message: Message, reason: Reason) -> None:
+        exchange = queue.settings.dead_letter_exchange
+        if exchange is None:
+            return
+        queue.counts["dead_lettered"] += 1
+        if exchange != "" and exchange not in self.exchanges:
+            return
+        death = (queue.name, reason)
+        deaths = (death, *(old for old in message.deaths if old != death))
+        key = message.key if queue.settings.dead_letter_key is None else queue.settings.dead_letter_key
+        letter = Message(message.number, key, message.headers, message.priority, None, deaths)
+        targets = {name for name in self.route(exchange, letter) if reason == "rejected" or not _is_cycle(name, deaths)}
+        for name in targets:
+            self.is_open |= self._sources.setdefault(name, queue.name) != queue.name
+        self.totals["dead_lettered"] += 1
+        self._deliver(targets, letter)
+        for name in sorted(targets):
+            self._pump(self.queues[name])
+
+    def advance(self, now_ms: int) -> None:
+        self._begin()
+        self.now_ms = now_ms
+        self._settle_down(self.queues)
+
+    # consumers
+
+    def consume(self, name: str, consumer: int, credit: int) -> None:
+        """A consumer comes, or gets more credit."""
+        self._begin()
+        queue = self.queues[name]
+        queue.credit[consumer] = queue.credit.get(consumer, 0) + credit
+        self._settle_down([name])
+
+    def cancel(self, name: str, consumer: int) -> None:
+        if name in self.queues:
+            self.queues[name].credit.pop(consumer, None)
+
+    def sent(self, name: str) -> list[Copy]:
+        """What went to consumers of a queue since the last time it was asked."""
+        return self.out.pop(name, [])
+
+    def got(self, name: str, consumer: int) -> None:
+        """A consumer was seen to have one of them."""
+        self.queues[name].credit[consumer] -= 1
+
+    def get(self, name: str) -> Copy | None:
+        """The head, for a client that asks for one message."""
+        self._begin()
+        self._settle_down([name])
+        queue = self.queues[name]
+        if not queue.ready:
+            return None
+        self.totals["delivered"] += 1
+        copy = queue.take()
+        self._settle_down([name])
+        return copy
+
+    def settle(self, queue: Queue, copies: list[Copy], outcome: Literal["accepted", "rejected", "returned"]) -> None:
+        """Deliveries end. A queue that is gone took its messages with it."""
+        self._begin()
+        self.totals["settled"] += len(copies) if outcome == "accepted" else 0
+        if self.queues.get(queue.name) is not queue:
+            return
+        queue.unsettled -= len(copies)
+        if outcome == "accepted":
+            queue.counts["settled"] += len(copies)
+        for copy in copies:
+            if outcome == "rejected":
+                self._died(queue, copy, "rejected")
+            elif outcome == "returned":
+                queue.counts["returned"] += 1
+                self.totals["returned"] += 1
+                copy.redelivered = True
+                insort(queue.ready, copy)
+        self._settle_down([queue.name])
+
+    def check(self) -> None:
+        """Every copy is somewhere, once."""
+        ends = ("settled", "expired", "rejected")
+        for queue in self.queues.values():
+            dropped = queue.counts["dropped"] if queue.settings.overflow == "drop-head" else 0
+            gone = sum(queue.counts[end] for end in ends) + dropped
+            assert queue.counts["published"] == len(queue.ready) + queue.unsettled + gone, queue
+
+
+def _is_cycle(name: str, deaths: tuple[tuple[str, Reason], ...]) -> bool:
+    """Did it die here before, and was it never rejected since? Then it would go round for ever."""
+    for queue, reason in deaths:
+        if reason == "rejected":
+            return False
+        if queue == name:
+            return True
+    return False
