@@ -81,8 +81,8 @@ bench: setup ## measure speed and memory, beside RabbitMQ where it is installed
 	$(PY) benchmarks/run.py $(ARGS)
 
 .PHONY: fuzz
-fuzz: setup ## throw random bytes and operations at the kernel for a bounded time
-	fuzz/run $(ARGS)
+fuzz: ## throw random bytes and operations at the kernel (SECONDS=60 in all, TARGET=name, SEED=number)
+	cargo run --quiet --profile fuzz -p weft-fuzz -- --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(TARGET)
 
 .PHONY: clean
 clean: ## remove what make made

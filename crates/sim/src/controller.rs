@@ -4,7 +4,6 @@
 //! what does not exist is still not found, so that both answers reach a peer. It must never hold a decision back.
 //! Rules: `weft.model.events` and `weft.model.changes`; the real decisions are in `src/weft/broker` and `src/weft/policy`.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use weft_engine::Engine;
@@ -27,8 +26,6 @@ const REFUSED: &str = "refused";
 #[derive(Debug, Default)]
 pub struct Controller {
     names_made: u64,
-    /// Exclusive queues by the connection they belong to.
-    owned: BTreeMap<u64, Vec<String>>,
 }
 
 impl Controller {
@@ -86,8 +83,9 @@ impl Controller {
             }],
             Event::QueueUnused { queue, .. } => delete_queue(engine, queue),
             Event::ConnectionClosed { conn, .. } => {
-                let owned = self.owned.remove(conn).unwrap_or_default();
-                owned.iter().flat_map(|queue| delete_queue(engine, queue)).collect()
+                let queues = engine.broker.queues.iter().map(|(_, queue)| queue);
+                let owned = queues.filter(|queue| queue.settings.owner == Some(*conn));
+                owned.flat_map(|queue| delete_queue(engine, &String::from_utf8_lossy(&queue.name))).collect()
             }
             _ => Vec::new(),
         }
@@ -166,7 +164,6 @@ impl Controller {
         let (messages, consumers) = stats.map_or((0, 0), |stats| (stats.0 as u32, stats.2 as u32));
         let mut changes = Vec::new();
         if stats.is_none() {
-            settings.owner.into_iter().for_each(|conn| self.owned.entry(conn).or_default().push(name.clone()));
             let (vhost, name, settings) = (VHOST.to_owned(), name.clone(), Box::new(settings));
             changes.push(Change::DeclareQueue { vhost, name, settings });
         }

@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod client10;
 pub mod controller;
 pub mod node;
 pub mod random;
 
 pub use client::{Client, Item};
+pub use client10::{Client10, Said};
 pub use node::Node;
 pub use random::Random;

@@ -159,6 +159,7 @@ impl Session {
             Method::ChannelFlow { active } => self.on_flow(io, broker, number, active),
             Method::ChannelFlowOk { .. } | Method::BasicCancelOk { .. } => {}
             Method::ChannelClose { .. } => {
+                self.send_confirms(io);
                 if let Some(mut channel) = self.channels[usize::from(number)].take() {
                     channel.end(broker);
                 }

@@ -158,6 +158,7 @@ impl Session {
     fn on_connection_method(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>) -> Stepped {
         match decode(frame.payload)? {
             Method::ConnectionClose { reply_code, reply_text, .. } => {
+                self.send_confirms(io);
                 Method::ConnectionCloseOk.encode_frame(0, &mut io.output);
                 io.finish(match reply_code {
                     0 | 200 => "closed by the peer".to_owned(),
@@ -186,6 +187,7 @@ impl Session {
     }
 
     fn framing_error(&mut self, io: &mut Io, broker: &mut Broker, error: FrameError) {
+        self.send_confirms(io);
         let text = format!("{} - {error}", reply::text(reply::FRAME_ERROR));
         if let State::Running = self.state {
             self.close_connection(io, broker, reply::FRAME_ERROR, &text, (0, 0));
@@ -196,6 +198,8 @@ impl Session {
 
     /// Answers a fault with the close that the specification asks for.
     fn fail(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>, fault: Fault) {
+        // What was published before the mistake was taken, and is confirmed.
+        self.send_confirms(io);
         let publishing = self.channel(frame.channel).is_some_and(|channel| channel.incoming.is_some());
         let ids = match frame.kind {
             _ if publishing || fault.publishing => PUBLISH_IDS,

@@ -128,7 +128,7 @@ pub struct Session {
 impl Session {
     /// Takes frames until something is missing: bytes, a decision, or budget.
     pub fn receive(&mut self, io: &mut Io, data: &[u8], broker: &mut Broker) -> usize {
-        let mut at = 0;
+        let (mut at, before) = (0, io.output.len());
         if let Some(arrival) = self.waiting.take() {
             self.find_way(io, broker, arrival);
         }
@@ -154,6 +154,9 @@ impl Session {
                     break;
                 }
             };
+            if !io.may_answer(io.output.len() - before, broker.limits.output_bytes_max) {
+                break;
+            }
             broker.spend(1);
             at += frame.size;
             if let Err(fault) = self.on_frame(io, broker, &frame) {
@@ -161,6 +164,7 @@ impl Session {
             }
         }
         self.send_owed(io, broker);
+        io.answer_bytes += io.output.len() - before;
         at
     }
 
