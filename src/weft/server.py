@@ -162,6 +162,10 @@ class Node:
         engine = self._running.engine
         return {"node": self.name, "stats": engine.stats(), **{table: engine.inspect(table) for table in TABLES}}
 
+    def recovered(self) -> dict[str, Any]:
+        """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
+        return self._running.engine.recovered()
+
     # messages
 
     async def send(self, address: str, body: bytes | str, *, vhost: str = VHOST, **properties: Any) -> int:

@@ -77,11 +77,11 @@ impl Pump<'_> {
             self.broker.died(id, entry, Reason::Expired);
             return Turn::Next;
         }
-        if queue.wants_more() {
-            self.broker.fetch(id);
+        if let Some(count) = queue.wants_more() {
+            self.broker.fetch(id, count);
         }
         let Some(queue) = self.broker.queues.get_mut(id) else { return Turn::Idle };
-        if queue.ready.is_empty() {
+        if queue.ready.is_empty() || queue.is_cold() {
             return Turn::Idle;
         }
         let Some(consumer_id) = queue.ring.next() else { return Turn::Idle };

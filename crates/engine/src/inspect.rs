@@ -119,7 +119,7 @@ impl Engine {
                 ("vhost", self.vhost_text(queue.vhost)),
                 ("name", text(&queue.name)),
                 ("ready", Cell::Number(queue.len() as u64)),
-                ("ready_bytes", Cell::Number(queue.ready.bytes())),
+                ("ready_bytes", Cell::Number(queue.bytes())),
                 ("unsettled", Cell::Number(queue.unsettled as u64)),
                 ("consumers", Cell::Number(queue.ring.len() as u64)),
                 ("published", Cell::Number(counters.published)),

@@ -50,7 +50,5 @@ impl DiskJob {
 pub(crate) fn open(folder: &str, now_ms: u64) -> Result<(Store, Arc<Files>, Recovered), String> {
     let files = Files::open(Path::new(folder)).map_err(|error| format!("cannot open {folder}: {error}"))?;
     let (journal, found) = recover(&files, Config::default(), now_ms).map_err(|error| error.to_string())?;
-    let known = found.queues.iter();
-    let known = known.map(|queue| (queue.queue_no, queue.first_position, queue.next_position, queue.messages));
-    Ok((Store::new(journal, known.collect()), Arc::new(files), found))
+    Ok((Store::new(journal, found.queues.clone()), Arc::new(files), found))
 }

@@ -200,7 +200,7 @@ impl Engine {
         let Some(found) = &self.found else { return Ok(dict) };
         dict.set_item("segments", found.segments)?;
         dict.set_item("messages", found.queues.iter().map(|queue| queue.messages).sum::<u64>())?;
-        dict.set_item("queues", found.queues.len())?;
+        dict.set_item("queues", found.queues.iter().filter(|queue| queue.messages > 0).count())?;
         let damage = |damage: &weft_journal::Damage| {
             let kept = damage.kept_as.as_ref().map_or(String::new(), |name| format!(", kept as {name}"));
             format!("segment {} at {}: {} bytes, {}{kept}", damage.segment, damage.offset, damage.bytes, damage.reason)

@@ -17,9 +17,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from weft import __version__
 from weft._kernel import keep_buffers
@@ -84,6 +85,7 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
             for endpoint in listener.endpoints:
                 _say(f"listening on {endpoint} ({'amqps' if listener.tls else 'amqp'})")
         _say(f"data in {configuration.data_dir}")
+        _tell_recovered(node.recovered())
         # What start-up made stays for good, and connections come and go without cycles: the collector has little to do.
         gc.collect()
         gc.freeze()
@@ -92,6 +94,18 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
         await end.wait()
         _say("draining")
     return 0
+
+
+def _tell_recovered(found: Mapping[str, Any]) -> None:
+    """One line about what was on disk, and one for each stretch of it that was no good."""
+    if found.get("messages"):
+        _say(f"recovered {found['messages']} messages in {found['queues']} queues")
+    for place in found.get("torn", ()):
+        _say(f"cut off what was not written to its end: {place}")
+    for place in found.get("damaged", ()):
+        _say(f"passed over what the disk did not keep: {place}")
+    for name in found.get("strangers", ()):
+        _say(f"left alone a file that is not ours: {name}")
 
 
 class _Tasks(set[asyncio.Task[None]]):

@@ -187,6 +187,9 @@ impl Broker {
             self.report_unused(id, Unused::Expired);
             return;
         }
+        if queue.is_cold() {
+            self.touch(id);
+        }
         self.schedule(id);
     }
 }

@@ -7,17 +7,16 @@
 
 use std::rc::Rc;
 
-use weft_journal::{Journal, Messages, Read, ReadDone, Target};
+use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredQueue, Target};
 
 use super::Broker;
 use crate::message::Message;
 use crate::queue::ready::{Entry, NEVER};
-use crate::queue::{Cold, QueueId};
+use crate::queue::{Cold, FETCH_COUNT, Queue, QueueId};
 use crate::record;
 
-/// Messages read from disk at a time: half of a queue's window.
-const FETCH_COUNT: usize = 2_048;
-const FETCH_BYTES: usize = 4 << 20;
+/// Bytes read from disk with one message, on the average: what is read at a time is bounded by both.
+const FETCH_BYTES_EACH: usize = 2 << 10;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
 const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
@@ -29,8 +28,8 @@ pub struct Store {
     pub last_batch: u64,
     /// Why the disk does not take anything at the moment.
     pub fault: Option<String>,
-    /// Queues that the journal knew when it was opened: (number, first position, next position, messages).
-    pub found: Vec<(u64, u64, u64, u64)>,
+    /// Queues that the journal knew when it was opened, until they are declared.
+    pub found: Vec<RecoveredQueue>,
     /// Reads under way: (token, queue).
     reads: Vec<(u64, QueueId)>,
     targets: Vec<Target>,
@@ -38,7 +37,7 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(journal: Journal, found: Vec<(u64, u64, u64, u64)>) -> Self {
+    pub fn new(journal: Journal, found: Vec<RecoveredQueue>) -> Self {
         let (reads, targets, head) = (Vec::new(), Vec::new(), Vec::new());
         Self { journal, last_batch: 0, fault: None, found, reads, targets, head }
     }
@@ -124,37 +123,41 @@ impl Broker {
 
     /// Is the next message of a queue still on its way from the disk?
     pub fn is_coming(&mut self, id: QueueId) -> bool {
-        let is_cold =
-            |broker: &Self| broker.queues.get(id).is_some_and(|queue| queue.ready.is_empty() && queue.cold.is_some());
-        if is_cold(self) {
-            self.fetch(id);
+        while self.queues.get(id).is_some_and(Queue::is_cold) {
+            if !self.fetch(id, FETCH_COUNT) {
+                return true;
+            }
         }
-        is_cold(self)
+        false
     }
 
     /// A queue that was stored before this start goes on where it was.
     pub(super) fn find_stored(&mut self, id: QueueId) {
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return };
         let number = queue.settings.number;
-        let Some(at) = store.found.iter().position(|found| found.0 == number && number != 0) else { return };
-        let (_, first, next, messages) = store.found.swap_remove(at);
-        queue.resume(next, Cold { next: first, count: messages, known: next, reading: false });
+        let Some(at) = store.found.iter().position(|found| found.queue_no == number && number != 0) else { return };
+        let found = store.found.swap_remove(at);
+        let (next, known) = (found.first_position, found.next_position);
+        let cold = Cold { next, count: found.messages, bytes: found.body_bytes, known, reading: false };
+        queue.resume(known, cold);
         self.touch(id);
     }
 
-    /// Reads on in a queue whose window has run low, if there is something to read and someone to read it for.
-    pub fn fetch(&mut self, id: QueueId) {
-        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return };
+    /// Reads on in a queue whose window has run low. False if what was read is yet to come.
+    pub fn fetch(&mut self, id: QueueId, count: usize) -> bool {
+        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return true };
         let number = queue.settings.number;
-        let Some(cold) = queue.cold.as_mut().filter(|cold| !cold.reading) else { return };
-        match store.journal.read(number, cold.next, FETCH_COUNT, FETCH_BYTES) {
+        let Some(cold) = queue.cold.as_mut().filter(|cold| !cold.reading) else { return false };
+        match store.journal.read(number, cold.next, count, count * FETCH_BYTES_EACH) {
             Read::Empty => queue.cold = None,
             Read::Ready(messages) => self.fill(id, &messages, 0),
             Read::Waits(token) => {
                 cold.reading = true;
                 store.reads.push((token, id));
+                return false;
             }
         }
+        true
     }
 
     /// A read has come back.
@@ -176,8 +179,13 @@ impl Broker {
         let Some(cold) = &mut queue.cold else { return };
         let known = cold.known;
         for stored in messages.iter() {
+            if stored.position < cold.next {
+                // The queue was purged, and filled again, while this was read.
+                continue;
+            }
             cold.next = stored.position + 1;
             cold.count = cold.count.saturating_sub(1);
+            cold.bytes = cold.bytes.saturating_sub(stored.body.len() as u64);
             let Some(message) = record::decode(stored.head, stored.body, &self.own_account) else {
                 rotten.push(stored.position);
                 continue;

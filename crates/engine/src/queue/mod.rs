@@ -19,6 +19,10 @@ use ready::{Entry, NEVER, Ready};
 const WINDOW_COUNT: usize = 8_192;
 const WINDOW_BYTES: u64 = 8 << 20;
 
+/// Messages read from disk at a time: half of the smallest window, or the first few where only a clock waits for them.
+pub const FETCH_COUNT: usize = 2_048;
+const FETCH_HEAD_COUNT: usize = 64;
+
 /// Names a queue.
 pub type QueueId = Id<Queue>;
 
@@ -58,8 +62,9 @@ pub struct Settings {
 pub struct Cold {
     /// Where reading goes on.
     pub next: u64,
-    /// Messages that wait there.
+    /// Messages that wait there, and the bytes of their bodies.
     pub count: u64,
+    pub bytes: u64,
     /// Positions below this were there before the node was started.
     pub known: u64,
     /// A read is under way.
@@ -149,13 +154,28 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Should it read on from disk? Yes where someone waits for what is there: consumers, a limit or a clock.
+    /// Bytes of all bodies, in memory and on disk.
     #[inline]
-    pub fn wants_more(&self) -> bool {
-        let Some(cold) = &self.cold else { return false };
-        let low = self.ready.len() < WINDOW_COUNT / 2 || self.ring.has_searched();
-        let wanted = self.ring.next().is_some() || self.ring.has_searched() || self.is_limited();
-        low && !cold.reading && (wanted || self.settings.message_ttl_ms.is_some() && self.ready.is_empty())
+    pub fn bytes(&self) -> u64 {
+        self.ready.bytes() + self.cold.map_or(0, |cold| cold.bytes)
+    }
+
+    /// Does the next message have to come from disk? A queue with priorities knows its next only once it has read them all.
+    #[inline]
+    pub fn is_cold(&self) -> bool {
+        self.cold.is_some() && (self.ready.is_empty() || self.ready.has_priorities())
+    }
+
+    /// How many should it read on from disk? Many where a consumer or a limit waits for them, else a few: the clock of the first
+    /// one runs even if nobody asks for it.
+    #[inline]
+    pub fn wants_more(&self) -> Option<usize> {
+        let low = self.ready.len() < WINDOW_COUNT / 2 || self.ready.has_priorities() || self.ring.has_searched();
+        self.cold.as_ref().filter(|cold| low && !cold.reading)?;
+        if self.ring.next().is_some() || self.ring.has_searched() || self.is_limited() {
+            return Some(FETCH_COUNT);
+        }
+        self.ready.is_empty().then_some(FETCH_HEAD_COUNT)
     }
 
     /// Number, position and end of the message that was offered last.
@@ -185,7 +205,7 @@ impl Queue {
         self.next_position += 1;
         self.last_expires_ns = expires_ns;
         self.counters.published += 1;
-        if stored && self.stays_cold(position) {
+        if stored && self.stays_cold(position, message.body_len() as u64) {
             return Offer::Taken;
         }
         let entry = Entry {
@@ -201,15 +221,16 @@ impl Queue {
     }
 
     /// A stored message behind a full window is left on disk until its turn comes. Lanes of priority are kept whole.
-    fn stays_cold(&mut self, position: u64) -> bool {
+    fn stays_cold(&mut self, position: u64, bytes: u64) -> bool {
         if !self.spills() {
             return false;
         }
         if let Some(cold) = &mut self.cold {
             cold.count += 1;
+            cold.bytes += bytes;
             return true;
         }
-        self.cold = Some(Cold { next: position, count: 1, known: 0, reading: false });
+        self.cold = Some(Cold { next: position, count: 1, bytes, known: 0, reading: false });
         true
     }
 
@@ -222,7 +243,7 @@ impl Queue {
 
     fn is_full(&self, more_bytes: usize) -> bool {
         self.settings.length_max.is_some_and(|max| self.len() as u64 >= max)
-            || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() + more_bytes as u64 > max)
+            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() + more_bytes as u64 > max)
     }
 
     /// Is there a limit on its length?
@@ -235,12 +256,13 @@ impl Queue {
     #[inline]
     pub fn pop_excess(&mut self) -> Option<Entry> {
         let over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
-            || self.settings.length_bytes_max.is_some_and(|max| self.ready.bytes() > max);
+            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() > max);
         if !over || self.settings.overflow != Overflow::DropHead {
             return None;
         }
+        let entry = self.ready.pop_front()?;
         self.counters.dropped += 1;
-        self.ready.pop_front()
+        Some(entry)
     }
 
     /// The head, if its time is over. A message with no time at all may still be delivered in the turn it came in.

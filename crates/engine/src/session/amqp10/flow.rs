@@ -140,9 +140,10 @@ impl Session {
         if outlet.sending.is_some() || window == 0 || io.stalled.contains(&consumer_id) {
             return Some(false);
         }
-        let queue = broker.consumers.get(consumer_id).and_then(|consumer| broker.queues.get(consumer.queue));
+        let Some(consumer) = broker.consumers.get(consumer_id) else { return Some(true) };
+        let Some(queue) = broker.queues.get(consumer.queue) else { return Some(true) };
         // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
-        Some(queue.is_none_or(|queue| !(queue.dirty || queue.ready.is_empty() && queue.cold.is_some())))
+        Some(!(queue.dirty || queue.is_cold() || consumer.searches() && queue.cold.is_some()))
     }
 
     /// Hands out credit to a sender.
