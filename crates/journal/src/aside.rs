@@ -1,8 +1,8 @@
 //! What cannot be understood is kept.
 //!
-//! Owns the `damaged` folder: a copy of every stretch of a log that is not what it should be, named by place and reason. Stretches come
-//! in, file names go out. It must never overwrite a copy, nor lose one by claiming success early.
-//! Rule: docs/internals/segment.md, "Damage": nothing is deleted that is not understood.
+//! Owns the `damaged` folder: a copy of every stretch of a log that is not what it should be, named by place and
+//! reason. Stretches come in, file names go out. It must never overwrite a copy, nor lose one by claiming success
+//! early. Rule: docs/internals/segment.md, "Damage": nothing is deleted that is not understood.
 
 use std::io;
 

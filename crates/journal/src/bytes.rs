@@ -1,8 +1,8 @@
 //! Numbers in bytes: little endian, and varints.
 //!
-//! Owns `Reader`, which takes values from a slice and answers `None` where the slice ends, and the writers that go with it.
-//! It must never panic on what it reads: the bytes come from files that may be damaged.
-//! Rule: docs/internals/segment.md, "Numbers".
+//! Owns `Reader`, which takes values from a slice and answers `None` where the slice ends, and the writers that go
+//! with it. It must never panic on what it reads: the bytes come from files that may be damaged. Rule:
+//! docs/internals/segment.md, "Numbers".
 
 /// Takes values from the front of a slice.
 #[derive(Clone, Debug)]

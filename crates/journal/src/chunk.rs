@@ -1,8 +1,8 @@
 //! A piece of a set of positions: up to 65,536 of them.
 //!
-//! Owns `Chunk`: a short list of runs, or a bitmap once the list would be half as large as one. Offsets within the piece come in and
-//! go out. It must never know which positions it stands for. Rule: docs/internals/segment.md, "Memory"; the idea is that of
-//! Roaring bitmaps (Lemire et al. 2016).
+//! Owns `Chunk`: a short list of runs, or a bitmap once the list would be half as large as one. Offsets within the
+//! piece come in and go out. It must never know which positions it stands for. Rule: docs/internals/segment.md,
+//! "Memory"; the idea is that of Roaring bitmaps (Lemire et al. 2016).
 
 /// The largest offset in a chunk.
 pub(crate) const CHUNK_LAST: u16 = u16::MAX;

@@ -1,8 +1,8 @@
 //! A segment in brief: what it holds, and what it settles.
 //!
-//! Owns `Digest`, the one form in which a closed segment is told: made from memory when a segment is closed, from the log when a
-//! sidecar is missing, from the sidecar when the store is opened. It must never depend on other segments: a log alone gives the same
-//! digest again. Rule: docs/internals/segment.md, "Sidecar".
+//! Owns `Digest`, the one form in which a closed segment is told: made from memory when a segment is closed, from the
+//! log when a sidecar is missing, from the sidecar when the store is opened. It must never depend on other segments:
+//! a log alone gives the same digest again. Rule: docs/internals/segment.md, "Sidecar".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,7 +160,8 @@ impl DigestRow {
         Some(Self { queue_no, class, live, told_bytes: 0, entries: Entries::Memory(entries) })
     }
 
-    /// Bytes of the bodies of what is live. With entries in memory they are counted, which takes a while: not for the engine's thread.
+    /// Bytes of the bodies of what is live. With entries in memory they are counted, which takes a while: not for the
+    /// engine's thread.
     pub(crate) fn body_bytes(&self) -> u64 {
         match &self.entries {
             Entries::Memory(entries) => live_entries(&self.live, entries).map(|entry| u64::from(entry.body)).sum(),

@@ -1,8 +1,8 @@
 //! What can go wrong, as values.
 //!
-//! Owns `Fault` (the disk refused something) and `Error` (the store cannot be opened). Errors of the operating system come in and
-//! typed ones go out, with the file and the action. It must never decide what to do about them: the caller does.
-//! Rule: a full or read-only disk is an operating condition, not an accident.
+//! Owns `Fault` (the disk refused something) and `Error` (the store cannot be opened). Errors of the operating system
+//! come in and typed ones go out, with the file and the action. It must never decide what to do about them: the
+//! caller does. Rule: a full or read-only disk is an operating condition, not an accident.
 
 use std::fmt;
 use std::io;

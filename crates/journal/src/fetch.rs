@@ -1,8 +1,8 @@
 //! Which messages come next in a queue, and where they are.
 //!
-//! Owns the plan of a read: the next positions that live, in order, over all segments of the queue. What is still in memory is answered at
-//! once, what is on disk becomes a job. It must never answer out of order, nor promise more than it found.
-//! Rule: docs/internals/segment.md, "Reading".
+//! Owns the plan of a read: the next positions that live, in order, over all segments of the queue. What is still in
+//! memory is answered at once, what is on disk becomes a job. It must never answer out of order, nor promise more
+//! than it found. Rule: docs/internals/segment.md, "Reading".
 
 use crate::error::Fault;
 use crate::job::{ReadWork, RebuildWork, Work};
@@ -23,7 +23,8 @@ pub enum Read {
 }
 
 impl Journal {
-    /// The next messages of a queue from a position on, in order: at most `count_max` and about `bytes_max`, but at least one if any waits.
+    /// The next messages of a queue from a position on, in order: at most `count_max` and about `bytes_max`, but at
+    /// least one if any waits.
     pub fn read(&mut self, queue_no: u64, from: u64, count_max: usize, bytes_max: usize) -> Read {
         let plan = self.plan(queue_no, from, count_max.max(1));
         match plan.first().map(|pick| pick.at) {
@@ -131,7 +132,8 @@ impl Journal {
         ReadDone { token, messages: gathered.into_messages(), damaged, fault }
     }
 
-    /// Messages that were found damaged in a segment no longer wait, unless they have moved since. Answers with those that did.
+    /// Messages that were found damaged in a segment no longer wait, unless they have moved since. Answers with those
+    /// that did.
     pub(crate) fn forget_damaged(&mut self, segment: u32, damaged: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let here = |(queue_no, position): &&(u64, u64)| self.table.holds(segment, *queue_no, *position);
         let gone: Vec<(u64, u64)> = damaged.iter().filter(here).copied().collect();

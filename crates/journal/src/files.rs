@@ -1,8 +1,8 @@
 //! The disk, with real files.
 //!
-//! Owns a folder on a file system and a few open handles. `Storage` calls become positioned reads, writes and `fdatasync`, from any
-//! thread. It must never be called from the engine's own thread: every call may wait for the disk.
-//! Rule: `fsync(2)`: a file's bytes and its name are synced apart.
+//! Owns a folder on a file system and a few open handles. `Storage` calls become positioned reads, writes and
+//! `fdatasync`, from any thread. It must never be called from the engine's own thread: every call may wait for the
+//! disk. Rule: `fsync(2)`: a file's bytes and its name are synced apart.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

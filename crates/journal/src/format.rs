@@ -1,8 +1,9 @@
 //! The bytes of a segment file: its header, and the header in front of every record.
 //!
-//! Owns sizes, kinds, flags and checksums. Values come in and bytes go out, or the other way round with `None` where bytes are not what
-//! they claim. A record's header checksum begins with its segment and offset, so that bytes left over from another life of the file,
-//! or found at the wrong place, are never taken for a record. It must never read a file. Rule: docs/internals/segment.md.
+//! Owns sizes, kinds, flags and checksums. Values come in and bytes go out, or the other way round with `None` where
+//! bytes are not what they claim. A record's header checksum begins with its segment and offset, so that bytes left
+//! over from another life of the file, or found at the wrong place, are never taken for a record. It must never read
+//! a file. Rule: docs/internals/segment.md.
 
 use crc32c::{crc32c, crc32c_append};
 

@@ -1,8 +1,8 @@
 //! Tables keyed by numbers.
 //!
-//! Owns `Map`, a hash map for keys that Python counts upwards (queue and barrier numbers). One multiplication per lookup, and the
-//! same order of iteration on every run. It must never be keyed by anything a peer chooses: it has no secret.
-//! Rule: the journal is deterministic (ARCHITECTURE).
+//! Owns `Map`, a hash map for keys that Python counts upwards (queue and barrier numbers). One multiplication per
+//! lookup, and the same order of iteration on every run. It must never be keyed by anything a peer chooses: it has no
+//! secret. Rule: the journal is deterministic (ARCHITECTURE).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,8 +1,8 @@
 //! Work for a disk thread.
 //!
-//! Owns `Job`: everything a piece of disk work needs, and its outcome. The journal hands jobs out by `poll_job`; `run` does the work
-//! anywhere, with a `Storage`; the journal takes the job back by `job_done`. A job must never share memory with the journal other than
-//! bytes that no longer change. Rule: docs/internals/segment.md, "Jobs".
+//! Owns `Job`: everything a piece of disk work needs, and its outcome. The journal hands jobs out by `poll_job`;
+//! `run` does the work anywhere, with a `Storage`; the journal takes the job back by `job_done`. A job must never
+//! share memory with the journal other than bytes that no longer change. Rule: docs/internals/segment.md, "Jobs".
 
 use std::io;
 use std::sync::Arc;
@@ -115,8 +115,8 @@ pub(crate) struct Create {
     pub(crate) cuts: Vec<Cut>,
 }
 
-/// The end of a log that does not count: batches torn by a crash, or not trusted after a sync that failed. Their numbers are given to new
-/// batches, and once those are synced the old ones would look as if they were.
+/// The end of a log that does not count: batches torn by a crash, or not trusted after a sync that failed. Their
+/// numbers are given to new batches, and once those are synced the old ones would look as if they were.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     pub(crate) segment: u32,

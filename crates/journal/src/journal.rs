@@ -1,8 +1,8 @@
 //! The journal: what is appended, acknowledged and read, and the jobs that make it so on disk.
 //!
-//! Owns the calls of the crate. Messages and acknowledgements come in and take effect at once in memory; numbered batches and other jobs
-//! go out by `poll_job` and come back by `job_done`; `written` and `synced` say what the disk has answered for.
-//! It must never do I/O, read a clock or wait. Rule: docs/internals/segment.md.
+//! Owns the calls of the crate. Messages and acknowledgements come in and take effect at once in memory; numbered
+//! batches and other jobs go out by `poll_job` and come back by `job_done`; `written` and `synced` say what the disk
+//! has answered for. It must never do I/O, read a clock or wait. Rule: docs/internals/segment.md.
 
 use std::collections::VecDeque;
 
@@ -24,8 +24,8 @@ const SEGMENT_END_MAX: usize = 3 << 30;
 
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
-/// - world → journal: `append_message`, `append_barrier`, `ack`, `ack_range`, `delete_queue`, `begin`, `commit`, `sync`, `read`,
-///   `advance`, `retry`, `close`
+/// - world → journal: `append_message`, `append_barrier`, `ack`, `ack_range`, `delete_queue`, `begin`, `commit`,
+///   `sync`, `read`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
 /// - looking: `messages`, `status`, `is_idle`
@@ -146,7 +146,8 @@ impl Journal {
         Ok(batch)
     }
 
-    /// Remembers ids for an idempotency barrier until a time; the bytes are the caller's. Answers with the batch that holds them.
+    /// Remembers ids for an idempotency barrier until a time; the bytes are the caller's. Answers with the batch that
+    /// holds them.
     pub fn append_barrier(&mut self, barrier_no: u64, until_ms: u64, ids: &[u8]) -> Result<u64, TooLarge> {
         self.make_room(ids.len() + 16)?;
         let put = self.writer.put(Kind::Barrier, 0, |out| {

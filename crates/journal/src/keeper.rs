@@ -1,8 +1,9 @@
 //! Housekeeping: segments are sealed, emptied, removed and prepared.
 //!
-//! Owns the choice of what to do next while nothing else is urgent, one job at a time. The table says which segments stirred; jobs go out,
-//! outcomes come back. A segment is removed only when nothing in it waits, what it says of older ones is said again later, and the disk
-//! has answered for all that. It must never hold up a write. Rule: docs/internals/segment.md, "The life of a segment".
+//! Owns the choice of what to do next while nothing else is urgent, one job at a time. The table says which segments
+//! stirred; jobs go out, outcomes come back. A segment is removed only when nothing in it waits, what it says of
+//! older ones is said again later, and the disk has answered for all that. It must never hold up a write. Rule:
+//! docs/internals/segment.md, "The life of a segment".
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ pub(crate) struct Keeper {
     wake_ms: u64,
 }
 
-/// A dead segment, the queues whose settled messages must be recorded again before it goes, and a batch that must be synced too.
+/// A dead segment, the queues whose settled messages must be recorded again before it goes, and a batch that must be
+/// synced too.
 #[derive(Debug)]
 struct Checkpointing {
     segment: u32,

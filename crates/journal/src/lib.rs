@@ -1,8 +1,9 @@
 //! The durable store under the engine: one log of segments for all queues of a node.
 //!
-//! Owns the format of segments and sidecars, batches and their numbers, and what waits where. Messages and acknowledgements come in; disk jobs
-//! go out, to be run on any thread with a `Storage`. The order of reading: `journal` (the calls), `writer` (batches), `table` (memory),
-//! `keeper` (housekeeping), `recover`. It must never read a clock or touch a file outside a job. Rules: docs/internals/segment.md.
+//! Owns the format of segments and sidecars, batches and their numbers, and what waits where. Messages and
+//! acknowledgements come in; disk jobs go out, to be run on any thread with a `Storage`. The order of reading:
+//! `journal` (the calls), `writer` (batches), `table` (memory), `keeper` (housekeeping), `recover`. It must never
+//! read a clock or touch a file outside a job. Rules: docs/internals/segment.md.
 #![forbid(unsafe_code)]
 
 mod aside;

@@ -1,8 +1,8 @@
 //! Acknowledgements of the batch being built.
 //!
-//! Owns what is settled since the last batch, merged per queue, and the queues that need a checkpoint: a record of everything settled in
-//! them. They become ACKS records when the batch ends, so a thousand acknowledgements in order cost one record.
-//! It must never outlive its batch. Rule: docs/internals/segment.md, "ACKS".
+//! Owns what is settled since the last batch, merged per queue, and the queues that need a checkpoint: a record of
+//! everything settled in them. They become ACKS records when the batch ends, so a thousand acknowledgements in order
+//! cost one record. It must never outlive its batch. Rule: docs/internals/segment.md, "ACKS".
 
 use crate::format::Kind;
 use crate::hash::Map;

@@ -1,9 +1,9 @@
 //! The positions that live: which messages of one queue wait in one segment.
 //!
-//! Owns `Positions`: two numbers while the set is one run, as it is for a queue that is consumed in order; pieces of 65,536
-//! positions otherwise, each a few runs or a bitmap. So a waiting message costs at most one bit, whatever consumers do.
-//! It must never hold a run that was not counted entry by entry: a run of unknown length would become pieces without end.
-//! Rule: memory per waiting message is O(0) (docs/internals/segment.md, "Memory").
+//! Owns `Positions`: two numbers while the set is one run, as it is for a queue that is consumed in order; pieces of
+//! 65,536 positions otherwise, each a few runs or a bitmap. So a waiting message costs at most one bit, whatever
+//! consumers do. It must never hold a run that was not counted entry by entry: a run of unknown length would become
+//! pieces without end. Rule: memory per waiting message is O(0) (docs/internals/segment.md, "Memory").
 
 use std::collections::BTreeMap;
 

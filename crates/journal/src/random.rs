@@ -1,7 +1,8 @@
 //! Pseudo-random numbers from a seed.
 //!
-//! Owns `Random` (splitmix64), for the simulated disk and the tests: the same seed gives the same disk faults and operations.
-//! It must never be used where chance must not be guessed. Rule: a seed reproduces everything (ARCHITECTURE).
+//! Owns `Random` (splitmix64), for the simulated disk and the tests: the same seed gives the same disk faults and
+//! operations. It must never be used where chance must not be guessed. Rule: a seed reproduces everything
+//! (ARCHITECTURE).
 
 /// A generator; equal seeds give equal numbers.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Acknowledged positions as they come: a list of ranges.
 //!
-//! Owns `Ranges`. Positions come in one by one or in ranges, mostly rising, and come out sorted, merged and as bytes: the form they
-//! have in ACKS records and in sidecars. It must never expand a range: a range may be as long as a queue's whole history.
-//! Rule: docs/internals/segment.md, "Ranges".
+//! Owns `Ranges`. Positions come in one by one or in ranges, mostly rising, and come out sorted, merged and as bytes:
+//! the form they have in ACKS records and in sidecars. It must never expand a range: a range may be as long as a
+//! queue's whole history. Rule: docs/internals/segment.md, "Ranges".
 
 use crate::bytes::{Reader, put_varint};
 use crate::format::POSITION_MAX;
@@ -56,7 +56,8 @@ impl Ranges {
         self.0.len()
     }
 
-    /// Writes a sorted, merged list: a count, then for each range its distance from the end of the one before and its length.
+    /// Writes a sorted, merged list: a count, then for each range its distance from the end of the one before and its
+    /// length.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         encode_runs(self.count() as u64, self.iter(), out);
     }

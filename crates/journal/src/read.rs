@@ -1,8 +1,9 @@
 //! Reading messages of cold queues.
 //!
-//! Owns the work of a read: entries are looked up in sidecars, records that lie together are read together, every one is verified.
-//! A plan comes in from the journal, messages go out in the plan's order. It runs on a disk thread and must never touch the journal's
-//! memory; what it finds damaged it sets aside and names. Rule: docs/internals/segment.md, "Reading".
+//! Owns the work of a read: entries are looked up in sidecars, records that lie together are read together, every one
+//! is verified. A plan comes in from the journal, messages go out in the plan's order. It runs on a disk thread and
+//! must never touch the journal's memory; what it finds damaged it sets aside and names. Rule:
+//! docs/internals/segment.md, "Reading".
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! What records say: batches, messages, acknowledgements, barriers.
 //!
-//! Owns the payloads. Values become bytes at the end of a buffer; bytes become borrowed values, or `None` when they are malformed.
-//! A message's head and body are the engine's: they pass through unread. It must never know where a record lies.
-//! Rule: docs/internals/segment.md, "Records".
+//! Owns the payloads. Values become bytes at the end of a buffer; bytes become borrowed values, or `None` when they
+//! are malformed. A message's head and body are the engine's: they pass through unread. It must never know where a
+//! record lies. Rule: docs/internals/segment.md, "Records".
 
 use crate::bytes::Reader;
 use crate::format::POSITION_MAX;

@@ -1,8 +1,9 @@
 //! Opening a store: from files to a journal that goes on where they end.
 //!
-//! Owns the order of recovery: sidecars are read, logs without one are scanned, and each segment in turn settles and supersedes what older
-//! ones hold. A `Storage` comes in; a journal and a report go out. It must never delete a log, nor refuse a store over damage: only a
-//! newer format or a disk that does not answer stops it. Rule: docs/internals/segment.md, "Recovery".
+//! Owns the order of recovery: sidecars are read, logs without one are scanned, and each segment in turn settles and
+//! supersedes what older ones hold. A `Storage` comes in; a journal and a report go out. It must never delete a log,
+//! nor refuse a store over damage: only a newer format or a disk that does not answer stops it. Rule:
+//! docs/internals/segment.md, "Recovery".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! After a sync that failed.
 //!
-//! Owns the move of everything since the last good sync into new segments. The writer changes the batches, this file changes what the table
-//! says of them: a segment is split where its last good batch ends. It must never trust the old file again beyond that place, nor lose
-//! a message over it. Rule: a failed `fsync` may have dropped the bytes while claiming that they are clean (LSF/MM 2018, "fsyncgate").
+//! Owns the move of everything since the last good sync into new segments. The writer changes the batches, this file
+//! changes what the table says of them: a segment is split where its last good batch ends. It must never trust the
+//! old file again beyond that place, nor lose a message over it. Rule: a failed `fsync` may have dropped the bytes
+//! while claiming that they are clean (LSF/MM 2018, "fsyncgate").
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Reading a log from its first byte, whatever state it is in.
 //!
-//! Owns the walk over a log file: batches, records, and the search for the next record after damage. Bytes come from a `Storage` through a
-//! window; a digest comes out, with what was torn or damaged beside it. It must never change the file, nor trust a length it has not
-//! checked. Rule: docs/internals/segment.md, "Recovery".
+//! Owns the walk over a log file: batches, records, and the search for the next record after damage. Bytes come from
+//! a `Storage` through a window; a digest comes out, with what was torn or damaged beside it. It must never change
+//! the file, nor trust a length it has not checked. Rule: docs/internals/segment.md, "Recovery".
 
 use crc32c::crc32c;
 
@@ -57,7 +57,8 @@ impl BatchAt {
 #[derive(Debug)]
 pub(crate) struct Outline {
     pub(crate) batches: Vec<BatchAt>,
-    /// Good records behind the last batch of which the beginning is lost: the batch is newer than this one, if that is known.
+    /// Good records behind the last batch of which the beginning is lost: the batch is newer than this one, if that
+    /// is known.
     orphans_after: Option<u64>,
     orphans_end: u64,
 }
@@ -176,7 +177,8 @@ impl<'a> Log<'a> {
         Ok(head.map(|head| BatchAt { offset: offset as u32, head }))
     }
 
-    /// What can be seen of the log without reading all of it: batches are passed over from one to the next where that is possible.
+    /// What can be seen of the log without reading all of it: batches are passed over from one to the next where that
+    /// is possible.
     pub(crate) fn outline(&mut self) -> Result<Outline, Fault> {
         let before = match LogHeader::decode(&self.file_header()?) {
             Opened::Known(header) if header.segment == self.segment => header.first_batch.checked_sub(1),
@@ -208,8 +210,8 @@ impl<'a> Log<'a> {
         Ok(outline)
     }
 
-    /// Reads the whole log. Batches up to `synced` were on the disk: what is wrong in them is damage, and the rest of them counts. Later
-    /// ones count only if they are complete, and only up to the first that is not.
+    /// Reads the whole log. Batches up to `synced` were on the disk: what is wrong in them is damage, and the rest of
+    /// them counts. Later ones count only if they are complete, and only up to the first that is not.
     pub(crate) fn scan(&mut self, outline: &Outline, synced: u64) -> Result<Scanned, Fault> {
         let mut builder = DigestBuilder::new(self.segment);
         let promised = outline.certain(synced);

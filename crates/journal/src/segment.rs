@@ -1,8 +1,8 @@
 //! One segment file, as the journal remembers it.
 //!
-//! Owns a segment's counts and where it stands between being written and being removed. The table changes the counts, housekeeping
-//! moves it on. It must never hold anything per message once its sidecar is written.
-//! Rule: docs/internals/segment.md, "The life of a segment".
+//! Owns a segment's counts and where it stands between being written and being removed. The table changes the counts,
+//! housekeeping moves it on. It must never hold anything per message once its sidecar is written. Rule:
+//! docs/internals/segment.md, "The life of a segment".
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The sidecar of a closed segment: a directory of queues, and their messages by position.
 //!
-//! Owns the bytes of `.idx` files. A digest comes in and a file goes out; opening a store reads the directory only, reading a cold
-//! queue only the entries it needs. Whatever does not fit its checksum makes the sidecar worthless, not the store: it is made again
-//! from the log. It must never be the only place of a fact. Rule: docs/internals/segment.md, "Sidecar".
+//! Owns the bytes of `.idx` files. A digest comes in and a file goes out; opening a store reads the directory only,
+//! reading a cold queue only the entries it needs. Whatever does not fit its checksum makes the sidecar worthless,
+//! not the store: it is made again from the log. It must never be the only place of a fact. Rule:
+//! docs/internals/segment.md, "Sidecar".
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

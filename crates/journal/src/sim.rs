@@ -1,8 +1,9 @@
 //! A disk that fails on demand, from a seed.
 //!
-//! Owns files in memory, each twice: as the operating system would show it, and as it would be after the power went. `crash` loses
-//! or tears what was not synced; capacity, read-only mode, planned errors and flipped bits do the rest.
-//! It must never be kinder than a real disk: a failed sync forgets the bytes, as Linux does. Rule: a seed reproduces everything.
+//! Owns files in memory, each twice: as the operating system would show it, and as it would be after the power went.
+//! `crash` loses or tears what was not synced; capacity, read-only mode, planned errors and flipped bits do the rest.
+//! It must never be kinder than a real disk: a failed sync forgets the bytes, as Linux does. Rule: a seed reproduces
+//! everything.
 
 use std::collections::BTreeMap;
 use std::io;

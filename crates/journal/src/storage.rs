@@ -1,8 +1,8 @@
 //! The disk, as the journal sees it.
 //!
-//! Owns the `Storage` trait and the names of the journal's files. Jobs call it on a disk thread; `Files` and `SimDisk` implement it.
-//! It must never know what the bytes mean. Rule: what was not synced may be lost, in part or whole, and in any order; a name is safe
-//! once its folder is synced.
+//! Owns the `Storage` trait and the names of the journal's files. Jobs call it on a disk thread; `Files` and
+//! `SimDisk` implement it. It must never know what the bytes mean. Rule: what was not synced may be lost, in part or
+//! whole, and in any order; a name is safe once its folder is synced.
 
 use std::io;
 

@@ -1,8 +1,9 @@
 //! What waits where: queues, their rows, and the segments that hold them.
 //!
-//! Owns the journal's memory: for each queue and segment one row with the positions that live there. Messages and acknowledgements
-//! change it at once, whatever the disk does; recovery builds it again. It must never read a file or know a batch's bytes.
-//! Rule: docs/internals/segment.md, "Memory": it grows with segments × queues in them, never with messages that wait.
+//! Owns the journal's memory: for each queue and segment one row with the positions that live there. Messages and
+//! acknowledgements change it at once, whatever the disk does; recovery builds it again. It must never read a file or
+//! know a batch's bytes. Rule: docs/internals/segment.md, "Memory": it grows with segments × queues in them, never
+//! with messages that wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -348,8 +349,8 @@ impl Table {
         }
     }
 
-    /// What this segment says was settled in older ones: the queues for which it is said nowhere later, and the batch that must be
-    /// synced because it says so for the others.
+    /// What this segment says was settled in older ones: the queues for which it is said nowhere later, and the batch
+    /// that must be synced because it says so for the others.
     pub(crate) fn checkpoints_needed(&self, segment: u32) -> (Vec<u64>, u64) {
         let Some(held) = self.segments.get(&segment) else { return (Vec::new(), 0) };
         let (mut needed, mut batch) = (Vec::new(), 0);

@@ -1,8 +1,9 @@
 //! Batches on their way to the disk.
 //!
-//! Owns the bytes of every batch that is not known to be synced, and their numbers. Records come in at the end of the batch being built;
-//! one batch at a time goes out as a write, and whatever is appended meanwhile forms the next. It must never write by itself, nor let
-//! go of bytes before a sync has answered for them. Rule: docs/internals/segment.md, "Batches".
+//! Owns the bytes of every batch that is not known to be synced, and their numbers. Records come in at the end of the
+//! batch being built; one batch at a time goes out as a write, and whatever is appended meanwhile forms the next. It
+//! must never write by itself, nor let go of bytes before a sync has answered for them. Rule:
+//! docs/internals/segment.md, "Batches".
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -199,7 +200,8 @@ impl Writer {
         patch(&mut self.buffer, 0, &(BATCH_PAYLOAD_BYTES as u32).to_le_bytes());
     }
 
-    /// Ends the batch being built. With `next`, it was the last of its segment, and must be synced before the next begins.
+    /// Ends the batch being built. With `next`, it was the last of its segment, and must be synced before the next
+    /// begins.
     pub(crate) fn close(&mut self, next: Option<u32>) {
         if self.buffer.is_empty() {
             self.begin();
@@ -266,7 +268,8 @@ impl Writer {
         self.stalled = true;
     }
 
-    /// A sync failed, so nothing since the last good one is trusted: all of it goes to new segments, from number `next` on.
+    /// A sync failed, so nothing since the last good one is trusted: all of it goes to new segments, from number
+    /// `next` on.
     pub(crate) fn sync_failed(&mut self, next: u32) -> Vec<Replaced> {
         self.stalled = true;
         self.tail_bytes = 0;

@@ -1,7 +1,8 @@
 //! Files that are not what was written: flipped bits, lost ends, strange names, other formats, noise.
 //!
-//! Each test writes a store, changes its files behind the journal's back and opens it again. Whatever was not touched must come back, nothing
-//! may panic, and what is not understood must still be on the disk afterwards. Rule: docs/internals/segment.md, "Damage".
+//! Each test writes a store, changes its files behind the journal's back and opens it again. Whatever was not touched
+//! must come back, nothing may panic, and what is not understood must still be on the disk afterwards. Rule:
+//! docs/internals/segment.md, "Damage".
 
 mod support;
 

@@ -1,7 +1,8 @@
 //! The life of segments: one body for many queues, removal, checkpoints, compaction, spares, barriers.
 //!
-//! Each test drives one journal over a simulated disk and looks at the files that are left. It must never reach into the journal's memory:
-//! what counts is what is on the disk and what comes back. Rule: docs/internals/segment.md, "The life of a segment".
+//! Each test drives one journal over a simulated disk and looks at the files that are left. It must never reach into
+//! the journal's memory: what counts is what is on the disk and what comes back. Rule: docs/internals/segment.md,
+//! "The life of a segment".
 
 mod support;
 

@@ -1,7 +1,8 @@
 //! The journal against a model, over a disk that tears, loses, fills up and fails.
 //!
-//! Every test is a family of seeds: operations, the order of jobs, the moment of a crash and the disk's moods all come from the seed, so a
-//! failure is found again by its number. It must never look inside the journal. Rule: docs/internals/segment.md, "What is promised".
+//! Every test is a family of seeds: operations, the order of jobs, the moment of a crash and the disk's moods all
+//! come from the seed, so a failure is found again by its number. It must never look inside the journal. Rule:
+//! docs/internals/segment.md, "What is promised".
 
 mod support;
 

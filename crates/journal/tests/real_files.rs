@@ -1,8 +1,8 @@
 //! The journal on the file system: what waits opens quickly, memory stays flat, nothing is left behind.
 //!
-//! Tests write real files under the system's temporary folder and remove them. Bounds on time are generous: they catch a scan of every
-//! message, not a slow machine. It must never be the place for exact figures: those are in `examples/journal_bench.rs`.
-//! Rule: docs/internals/segment.md, "Recovery".
+//! Tests write real files under the system's temporary folder and remove them. Bounds on time are generous: they
+//! catch a scan of every message, not a slow machine. It must never be the place for exact figures: those are in
+//! `examples/journal_bench.rs`. Rule: docs/internals/segment.md, "Recovery".
 
 mod support;
 

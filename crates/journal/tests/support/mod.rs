@@ -1,8 +1,8 @@
 //! A journal under test, beside a model that says what it must hold.
 //!
-//! Owns the harness: operations from a seed, jobs run in any order, crashes between and within jobs, and the judgement afterwards: what comes
-//! back is what some whole number of batches say, none of the synced ones missing. It must never ask the journal what is right.
-//! Rule: docs/internals/segment.md, "What is promised".
+//! Owns the harness: operations from a seed, jobs run in any order, crashes between and within jobs, and the
+//! judgement afterwards: what comes back is what some whole number of batches say, none of the synced ones missing.
+//! It must never ask the journal what is right. Rule: docs/internals/segment.md, "What is promised".
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
