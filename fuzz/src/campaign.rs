@@ -1,7 +1,8 @@
 //! One target, many inputs: the loop of the fuzzer.
 //!
-//! Owns the population. Inputs of the corpus and new ones are damaged and tried; those that make something new happen are kept and
-//! damaged further. It must never try an input that is not on disk. Rule: the same seed tries the same inputs in the same order.
+//! Owns the population. Inputs of the corpus and new ones are damaged and tried; those that make something new happen
+//! are kept and damaged further. It must never try an input that is not on disk. Rule: the same seed tries the same
+//! inputs in the same order.
 
 use std::collections::BTreeSet;
 use std::fs::File;

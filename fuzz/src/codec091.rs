@@ -1,7 +1,8 @@
 //! The 0-9-1 codec under any bytes: frames, methods, tables.
 //!
-//! Owns three targets. What decodes must encode to something that decodes to the same; a stream must split the same however it is
-//! cut; the shortcuts of the hot path must agree with the long way. It must never accept a panic. Rules: AMQP 0-9-1 section 4.2.
+//! Owns three targets. What decodes must encode to something that decodes to the same; a stream must split the same
+//! however it is cut; the shortcuts of the hot path must agree with the long way. It must never accept a panic. Rules:
+//! AMQP 0-9-1 section 4.2.
 
 use weft_wire::amqp091::frame::{self, FRAME_END, Frame, FrameError};
 use weft_wire::amqp091::properties::{Properties, peek};

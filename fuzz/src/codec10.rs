@@ -1,7 +1,8 @@
 //! The 1.0 codec under any bytes: frames, performatives, values, message sections.
 //!
-//! Owns three targets. What decodes must encode to something that decodes to the same; a stream must split the same however it is
-//! cut; a message that may still become whole is never called broken. It must never accept a panic. Rules: AMQP 1.0 parts 1 to 3.
+//! Owns three targets. What decodes must encode to something that decodes to the same; a stream must split the same
+//! however it is cut; a message that may still become whole is never called broken. It must never accept a panic.
+//! Rules: AMQP 1.0 parts 1 to 3.
 
 use weft_wire::amqp10::frame::{self, Frame, FrameError, FrameKind};
 use weft_wire::amqp10::sections::{self, SectionError, Span};

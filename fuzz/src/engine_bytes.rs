@@ -1,8 +1,9 @@
 //! One engine under a stream of any bytes, with a well-behaved neighbour.
 //!
-//! Owns what must hold whatever a peer sends: no panic; the same answers and events whether the bytes come at once or in pieces;
-//! buffers and memory within their limits; a peer that is not understood is closed in time; the neighbour is served as before.
-//! It must never look at what the bytes mean. Rules: decision 0002 (time comes with bytes), `limits.rs`.
+//! Owns what must hold whatever a peer sends: no panic; the same answers and events whether the bytes come at once or
+//! in pieces; buffers and memory within their limits; a peer that is not understood is closed in time; the neighbour
+//! is served as before. It must never look at what the bytes mean. Rules: decision 0002 (time comes with bytes),
+//! `limits.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +54,8 @@ const LIMITS: Limits = Limits {
     transaction_bytes_max: 3_000,
 };
 
-/// The most that a peer of a few kilobytes may make the node say: every frame answered with a message of the largest size.
+/// The most that a peer of a few kilobytes may make the node say: every frame answered with a message of the largest
+/// size.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
 /// A stream of either protocol, most often one that is open already.

@@ -1,8 +1,8 @@
 //! What an input made happen, so that the driver can keep the inputs that made something new happen.
 //!
-//! Owns a set of numbers per thread. Targets note what they see: which error, which method, which event. Coverage of the code
-//! itself would say more, but needs instrumentation that only nightly compilers have. It must never change what a target does.
-//! Rule: the same input notes the same features.
+//! Owns a set of numbers per thread. Targets note what they see: which error, which method, which event. Coverage of
+//! the code itself would say more, but needs instrumentation that only nightly compilers have. It must never change
+//! what a target does. Rule: the same input notes the same features.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

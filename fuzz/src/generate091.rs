@@ -1,8 +1,9 @@
 //! Well-formed 0-9-1 bytes, made at random.
 //!
-//! Owns a generator for every layer: values, tables, methods with odd arguments, frames, whole conversations of a client. Random
-//! numbers come in, bytes that decode go out; the driver damages them afterwards. It must never make bytes that the codec refuses,
-//! since refusals are what damage is for. Rules: AMQP 0-9-1 section 4.2; `schema/amqp-0-9-1`.
+//! Owns a generator for every layer: values, tables, methods with odd arguments, frames, whole conversations of a
+//! client. Random numbers come in, bytes that decode go out; the driver damages them afterwards. It must never make
+//! bytes that the codec refuses, since refusals are what damage is for. Rules: AMQP 0-9-1 section 4.2;
+//! `schema/amqp-0-9-1`.
 
 use weft_sim::Random;
 use weft_sim::client::write_publish;
@@ -40,6 +41,7 @@ pub const WORDS: &[&[u8]] = &[
 
 const NAMES: [&[u8]; 8] = [b"", b"q", b"q2", b"amq.direct", b"amq.fanout", b"amq.topic", b"amq.headers", b"refused"];
 const KEYS: [&[u8]; 8] = [b"", b"q", b"q2", b"a.b", b"#", b"*.b", b"a.#.b", b"a..b"];
+const KINDS: [&[u8]; 6] = [b"direct", b"fanout", b"topic", b"headers", b"x-delayed-message", b"?"];
 const ARGUMENTS: [&[u8]; 14] = [
     b"x-message-ttl",
     b"x-expires",
@@ -115,88 +117,133 @@ pub fn payload(random: &mut Random) -> Vec<u8> {
     out
 }
 
+/// What a random method is made of.
+struct Choice<'a> {
+    arguments: Table<'a>,
+    bytes: &'a [u8],
+    queue: &'a [u8],
+    other: &'a [u8],
+    key: &'a [u8],
+    kind: &'a [u8],
+    bits: u8,
+    rarely: bool,
+    number: u64,
+}
+
+impl Choice<'_> {
+    fn bit(&self, at: u8) -> bool {
+        self.bits >> at & 1 == 1
+    }
+}
+
 /// Calls `each` with a method that clients send, or now and then one that they do not.
 pub fn with_method(random: &mut Random, each: impl FnOnce(&Method<'_>)) {
     let (raw, bytes) = (table(random), random.bytes(40));
-    let arguments = if random.one_in(2) { Table::EMPTY } else { Table::trusted(&raw) };
-    let (queue, other) = (random.pick(&NAMES), random.pick(&NAMES));
-    let key = random.pick(&KEYS);
-    let bits = random.byte();
-    let bit = |at: u8| bits >> at & 1 == 1;
-    let rarely = random.one_in(8);
-    let number = random.odd_number();
+    let choice = Choice {
+        arguments: if random.one_in(2) { Table::EMPTY } else { Table::trusted(&raw) },
+        bytes: &bytes,
+        queue: random.pick(&NAMES),
+        other: random.pick(&NAMES),
+        key: random.pick(&KEYS),
+        kind: random.pick(&KINDS),
+        bits: random.byte(),
+        rarely: random.one_in(8),
+        number: random.odd_number(),
+    };
     let method = match random.below(40) {
+        which @ 0..10 => connection_method(which, &choice),
+        which @ 10..23 => topology_method(which, &choice),
+        which => basic_method(which, &choice),
+    };
+    each(&method);
+}
+
+fn connection_method<'a>(which: usize, choice: &Choice<'a>) -> Method<'a> {
+    let (bytes, number) = (choice.bytes, choice.number);
+    match which {
         0 => Method::ConnectionStartOk {
-            client_properties: arguments,
+            client_properties: choice.arguments,
             mechanism: b"PLAIN",
-            response: &bytes,
+            response: bytes,
             locale: b"",
         },
         1 => Method::ConnectionTuneOk { channel_max: number as u16, frame_max: 4_096, heartbeat: 0 },
-        2 => Method::ConnectionOpen { virtual_host: if rarely { &bytes } else { b"/" } },
-        3 => Method::ConnectionClose { reply_code: number as u16, reply_text: &bytes, class_id: 0, method_id: 0 },
-        4 if rarely => Method::ConnectionCloseOk,
-        5 => Method::ConnectionUpdateSecret { new_secret: &bytes, reason: b"" },
-        6 => Method::ChannelOpen,
-        7 => Method::ChannelClose { reply_code: 200, reply_text: b"", class_id: 0, method_id: 0 },
-        8 => Method::ChannelCloseOk,
-        9 => Method::ChannelFlow { active: bit(0) },
-        10 => {
-            let kind = random.pick(&[&b"direct"[..], b"fanout", b"topic", b"headers", b"x-delayed-message", b"?"]);
-            let (passive, durable, auto_delete) = (rarely, bit(0), bit(1));
-            let (internal, no_wait, exchange) = (rarely, bit(2), other);
-            Method::ExchangeDeclare { exchange, kind, passive, durable, auto_delete, internal, no_wait, arguments }
+        2 => Method::ConnectionOpen { virtual_host: if choice.rarely { bytes } else { b"/" } },
+        3 => Method::ConnectionClose { reply_code: number as u16, reply_text: bytes, class_id: 0, method_id: 0 },
+        4 if choice.rarely => Method::ConnectionCloseOk,
+        5 => Method::ConnectionUpdateSecret { new_secret: bytes, reason: b"" },
+        6 => Method::ChannelClose { reply_code: 200, reply_text: b"", class_id: 0, method_id: 0 },
+        7 => Method::ChannelCloseOk,
+        8 => Method::ChannelFlow { active: choice.bit(0) },
+        _ => Method::ChannelOpen,
+    }
+}
+
+fn topology_method<'a>(which: usize, choice: &Choice<'a>) -> Method<'a> {
+    let Choice { arguments, queue, other, key: routing_key, rarely, .. } = *choice;
+    let no_wait = choice.bit(0);
+    match which {
+        10 => Method::ExchangeDeclare {
+            exchange: other,
+            kind: choice.kind,
+            passive: rarely,
+            durable: choice.bit(1),
+            auto_delete: choice.bit(2),
+            internal: rarely,
+            no_wait,
+            arguments,
+        },
+        11 => Method::ExchangeDelete { exchange: other, if_unused: choice.bit(1), no_wait },
+        12 => Method::ExchangeBind { destination: queue, source: other, routing_key, no_wait, arguments },
+        13 => Method::ExchangeUnbind { destination: queue, source: other, routing_key, no_wait, arguments },
+        14..=17 => Method::QueueDeclare {
+            queue,
+            passive: rarely,
+            durable: choice.bit(1),
+            exclusive: choice.bit(2) && rarely,
+            auto_delete: choice.bit(3),
+            no_wait,
+            arguments,
+        },
+        18 | 19 => Method::QueueBind { queue, exchange: other, routing_key, no_wait, arguments },
+        20 => Method::QueueUnbind { queue, exchange: other, routing_key, arguments },
+        21 => Method::QueuePurge { queue, no_wait },
+        _ => Method::QueueDelete { queue, if_unused: choice.bit(1), if_empty: choice.bit(2), no_wait },
+    }
+}
+
+fn basic_method<'a>(which: usize, choice: &Choice<'a>) -> Method<'a> {
+    let Choice { arguments, queue, other: exchange, key: routing_key, rarely, number: delivery_tag, .. } = *choice;
+    let bit = |at| choice.bit(at);
+    match which {
+        23 => {
+            let (prefetch_size, prefetch_count) = (u32::from(rarely), delivery_tag as u16);
+            Method::BasicQos { prefetch_size, prefetch_count, global: bit(0) }
         }
-        11 => Method::ExchangeDelete { exchange: other, if_unused: bit(0), no_wait: bit(1) },
-        12 => Method::ExchangeBind { destination: queue, source: other, routing_key: key, no_wait: bit(0), arguments },
-        13 => {
-            Method::ExchangeUnbind { destination: queue, source: other, routing_key: key, no_wait: bit(0), arguments }
-        }
-        14..=17 => {
-            let (passive, durable, exclusive, auto_delete) = (rarely, bit(0), bit(1) && rarely, bit(2));
-            Method::QueueDeclare { queue, passive, durable, exclusive, auto_delete, no_wait: bit(3), arguments }
-        }
-        18 | 19 => Method::QueueBind { queue, exchange: other, routing_key: key, no_wait: bit(0), arguments },
-        20 => Method::QueueUnbind { queue, exchange: other, routing_key: key, arguments },
-        21 => Method::QueuePurge { queue, no_wait: bit(0) },
-        22 => Method::QueueDelete { queue, if_unused: bit(0), if_empty: bit(1), no_wait: bit(2) },
-        23 => Method::BasicQos { prefetch_size: u32::from(rarely), prefetch_count: number as u16, global: bit(0) },
         24 if rarely => {
             let (no_local, no_ack, exclusive, no_wait) = (bit(0), bit(1), bit(2), bit(3));
-            Method::BasicConsume { queue, consumer_tag: key, no_local, no_ack, exclusive, no_wait, arguments }
+            Method::BasicConsume { queue, consumer_tag: routing_key, no_local, no_ack, exclusive, no_wait, arguments }
         }
-        25 => Method::BasicCancel { consumer_tag: key, no_wait: bit(0) },
-        26 | 27 => Method::BasicPublish { exchange: other, routing_key: key, mandatory: bit(0), immediate: rarely },
+        25 => Method::BasicCancel { consumer_tag: routing_key, no_wait: bit(0) },
+        26 | 27 => Method::BasicPublish { exchange, routing_key, mandatory: bit(0), immediate: rarely },
         28..=30 => Method::BasicGet { queue, no_ack: bit(0) },
-        31 => Method::BasicAck { delivery_tag: number, multiple: bit(0) },
-        32 => Method::BasicReject { delivery_tag: number, requeue: bit(0) },
-        33 => Method::BasicNack { delivery_tag: number, multiple: bit(0), requeue: bit(1) },
+        31 => Method::BasicAck { delivery_tag, multiple: bit(0) },
+        32 => Method::BasicReject { delivery_tag, requeue: bit(0) },
+        33 => Method::BasicNack { delivery_tag, multiple: bit(0), requeue: bit(1) },
         34 => Method::BasicRecover { requeue: bit(0) },
         35 => Method::ConfirmSelect { no_wait: bit(0) },
         36 => Method::TxSelect,
-        37 => {
-            if bit(0) {
-                Method::TxCommit
-            } else {
-                Method::TxRollback
-            }
+        37 if bit(0) => Method::TxCommit,
+        37 => Method::TxRollback,
+        38 => {
+            let (consumer_tag, redelivered) = (choice.bytes, bit(0));
+            Method::BasicDeliver { consumer_tag, delivery_tag, redelivered, exchange, routing_key }
         }
-        38 => Method::BasicDeliver {
-            consumer_tag: &bytes,
-            delivery_tag: number,
-            redelivered: bit(0),
-            exchange: other,
-            routing_key: key,
-        },
-        _ => Method::BasicGetOk {
-            delivery_tag: number,
-            redelivered: bit(0),
-            exchange: other,
-            routing_key: key,
-            message_count: number as u32,
-        },
-    };
-    each(&method);
+        _ => {
+            let (redelivered, message_count) = (bit(0), delivery_tag as u32);
+            Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }
+        }
+    }
 }
 
 /// Frames of all kinds, methods and whole messages mostly.

@@ -1,8 +1,9 @@
 //! Well-formed AMQP 1.0 bytes, made at random.
 //!
-//! Owns a generator for every layer: values, messages, performatives with odd fields, SASL frames, whole conversations of a client.
-//! Random numbers come in, bytes that decode go out; the driver damages them afterwards. It must never make bytes that the codec
-//! refuses, since refusals are what damage is for. Rules: AMQP 1.0 parts 1 to 5; `schema/amqp-1.0`.
+//! Owns a generator for every layer: values, messages, performatives with odd fields, SASL frames, whole conversations
+//! of a client. Random numbers come in, bytes that decode go out; the driver damages them afterwards. It must never
+//! make bytes that the codec refuses, since refusals are what damage is for. Rules: AMQP 1.0 parts 1 to 5;
+//! `schema/amqp-1.0`.
 
 use weft_sim::Random;
 use weft_wire::amqp10::frame::{self, FrameKind, Protocol};

@@ -1,8 +1,8 @@
 //! The fuzzer's driver: runs targets for a bounded time, and keeps what breaks them.
 //!
-//! Owns the command line and the processes. Each target runs in a child that writes every input to a file before it tries it, so a
-//! panic, an overflowing stack and an endless loop all leave the input behind. It must never decide what is wrong: targets do.
-//! Usage: `make fuzz`, or `weft-fuzz --help`.
+//! Owns the command line and the processes. Each target runs in a child that writes every input to a file before it
+//! tries it, so a panic, an overflowing stack and an endless loop all leave the input behind. It must never decide
+//! what is wrong: targets do. Usage: `make fuzz`, or `weft-fuzz --help`.
 
 mod campaign;
 mod shrink;

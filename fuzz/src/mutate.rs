@@ -1,15 +1,16 @@
 //! Damage: how one input becomes another.
 //!
-//! Owns the ways to change bytes that fuzzers have found to work: flipped bits, numbers at the ends of their range, words of the
-//! protocol, pieces moved, doubled, cut, or taken from another input. An input and random numbers come in, another input goes out. It
-//! must never know a target. Rule: the same random numbers give the same damage.
+//! Owns the ways to change bytes that fuzzers have found to work: flipped bits, numbers at the ends of their range,
+//! words of the protocol, pieces moved, doubled, cut, or taken from another input. An input and random numbers come
+//! in, another input goes out. It must never know a target. Rule: the same random numbers give the same damage.
 
 use weft_sim::Random;
 
 /// Inputs are cut to this: long ones are slow and say little more.
 pub const INPUT_BYTES_MAX: usize = 8_192;
 
-/// Changes `input` in one to eight places. `other` is an input to take pieces from, `words` are bytes that mean something.
+/// Changes `input` in one to eight places. `other` is an input to take pieces from, `words` are bytes that mean
+/// something.
 pub fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8], words: &[&[u8]]) {
     for _ in 0..1 << random.below(4) {
         mutate_once(random, input, other, words);

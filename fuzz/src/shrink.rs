@@ -1,8 +1,8 @@
 //! A failing input, made short enough to read.
 //!
-//! Owns the search for a smaller input that still fails. A file comes in and is overwritten with each smaller one found. Every trial
-//! is a process of its own, as a failing one does not come back. It must never keep an input that does not fail. Rule: pieces are cut
-//! out, large ones first, then bytes are made zero.
+//! Owns the search for a smaller input that still fails. A file comes in and is overwritten with each smaller one
+//! found. Every trial is a process of its own, as a failing one does not come back. It must never keep an input that
+//! does not fail. Rule: pieces are cut out, large ones first, then bytes are made zero.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,8 +1,8 @@
 //! Choices read from an input: how a list of bytes becomes a list of operations.
 //!
-//! Owns a position in the input. Targets ask for small numbers and get them from the next bytes; when the bytes are used up every
-//! answer is zero, so any input means something. It must never look back. Rule: one byte per choice, so that a changed byte changes
-//! one choice.
+//! Owns a position in the input. Targets ask for small numbers and get them from the next bytes; when the bytes are
+//! used up every answer is zero, so any input means something. It must never look back. Rule: one byte per choice, so
+//! that a changed byte changes one choice.
 
 /// An input that is read choice by choice.
 pub struct Source<'i> {

@@ -1,6 +1,8 @@
-//! Every input of the corpus, replayed: what once broke a target, or shows what it can do, is tried with every test run.
+//! Every input of the corpus, replayed: what once broke a target, or shows what it can do, is tried with every test
+//! run.
 //!
-//! Owns nothing but the walk through `corpus/`. It must never skip a folder: one that no target bears the name of is an error.
+//! Owns nothing but the walk through `corpus/`. It must never skip a folder: one that no target bears the name of is
+//! an error.
 
 use std::path::Path;
 

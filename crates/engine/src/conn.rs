@@ -1,8 +1,8 @@
 //! A connection as the engine sees it: bytes waiting in, bytes waiting out, and a session between them.
 //!
-//! Owns what both protocols need of a connection. The node feeds and drains it; the session inside reads frames from it and writes
-//! frames to it. It must never know what the frames mean. Rule: a connection that waits for a decision keeps its bytes and reads on
-//! from the same frame when the answer is there.
+//! Owns what both protocols need of a connection. The node feeds and drains it; the session inside reads frames from
+//! it and writes frames to it. It must never know what the frames mean. Rule: a connection that waits for a decision
+//! keeps its bytes and reads on from the same frame when the answer is there.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

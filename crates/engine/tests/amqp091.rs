@@ -1,7 +1,8 @@
 //! AMQP 0-9-1 by the byte, without a socket: opening, publishing, consuming, settling, confirms, transactions.
 //!
-//! Owns the proof that the engine alone speaks the protocol. A simulated client says something, what the node answers is compared.
-//! It must never look inside a session. Rules: AMQP 0-9-1 sections 1.4 to 1.9, RabbitMQ's confirms and requeue order.
+//! Owns the proof that the engine alone speaks the protocol. A simulated client says something, what the node answers
+//! is compared. It must never look inside a session. Rules: AMQP 0-9-1 sections 1.4 to 1.9, RabbitMQ's confirms and
+//! requeue order.
 
 use weft_engine::Limits;
 use weft_engine::event::Event;

@@ -1,7 +1,8 @@
 //! The engine under load, seen by 0-9-1 clients: budgets, memory, slow readers, silent peers.
 //!
-//! Owns the proof that one peer cannot stop the others. Simulated peers flood, dawdle or fall silent on a virtual clock; signals,
-//! bytes and memory are compared. It must never measure real time. Rules: `limits.rs`, `memory.rs`, AMQP 0-9-1 section 4.2.7.
+//! Owns the proof that one peer cannot stop the others. Simulated peers flood, dawdle or fall silent on a virtual
+//! clock; signals, bytes and memory are compared. It must never measure real time. Rules: `limits.rs`, `memory.rs`,
+//! AMQP 0-9-1 section 4.2.7.
 
 use weft_engine::conn::ConnId;
 use weft_engine::event::Event;

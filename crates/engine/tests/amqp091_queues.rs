@@ -1,8 +1,8 @@
 //! What queues do with time, length, priority and failure, seen by a 0-9-1 client on a virtual clock.
 //!
-//! Owns the proof of RabbitMQ's queue arguments in the engine. A simulated client declares and publishes, time passes by the
-//! millisecond, and what is left is compared. It must never wait for anything. Rules: RabbitMQ's TTL, length limit, priority queue,
-//! dead letter and quorum delivery-limit semantics.
+//! Owns the proof of RabbitMQ's queue arguments in the engine. A simulated client declares and publishes, time passes
+//! by the millisecond, and what is left is compared. It must never wait for anything. Rules: RabbitMQ's TTL, length
+//! limit, priority queue, dead letter and quorum delivery-limit semantics.
 
 use weft_engine::Limits;
 use weft_sim::client::table;

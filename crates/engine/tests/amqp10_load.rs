@@ -1,7 +1,7 @@
 //! The engine under load, seen by 1.0 clients that do not read.
 //!
-//! Owns the proof that a peer's own slowness costs only itself. Simulated peers ask or receive without reading; bytes and queues are
-//! compared. It must never measure real time. Rules: `limits.rs`, AMQP 1.0 section 2.7.4 (echo).
+//! Owns the proof that a peer's own slowness costs only itself. Simulated peers ask or receive without reading; bytes
+//! and queues are compared. It must never measure real time. Rules: `limits.rs`, AMQP 1.0 section 2.7.4 (echo).
 
 use weft_engine::Limits;
 use weft_sim::{Client10, Node};

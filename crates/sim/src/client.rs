@@ -1,8 +1,8 @@
 //! A 0-9-1 client without a socket.
 //!
-//! Owns one connection of a simulated node as its peer sees it. Methods and messages go in and are written as frames; what the node
-//! sends comes back as methods with their content put together. It must never check what it is told to say: tests lie on purpose.
-//! Rules: AMQP 0-9-1 sections 2.2.4 (opening) and 4.2.6 (content).
+//! Owns one connection of a simulated node as its peer sees it. Methods and messages go in and are written as frames;
+//! what the node sends comes back as methods with their content put together. It must never check what it is told to
+//! say: tests lie on purpose. Rules: AMQP 0-9-1 sections 2.2.4 (opening) and 4.2.6 (content).
 
 use weft_engine::conn::ConnId;
 use weft_wire::amqp091::frame::{self, FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD};

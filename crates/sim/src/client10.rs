@@ -1,8 +1,8 @@
 //! A 1.0 client without a socket.
 //!
-//! Owns one connection of a simulated node as its peer sees it, with one session. Performatives and messages go in and are written as
-//! frames; what the node sends comes back as performatives with their payload. It must never check what it is told to say: tests lie
-//! on purpose. Rules: AMQP 1.0 sections 2.4 (opening), 2.6 (links), 5.3 (SASL).
+//! Owns one connection of a simulated node as its peer sees it, with one session. Performatives and messages go in and
+//! are written as frames; what the node sends comes back as performatives with their payload. It must never check what
+//! it is told to say: tests lie on purpose. Rules: AMQP 1.0 sections 2.4 (opening), 2.6 (links), 5.3 (SASL).
 
 use weft_engine::conn::ConnId;
 use weft_wire::amqp10::frame::{self, FrameKind, Protocol};

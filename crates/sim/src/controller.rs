@@ -1,8 +1,9 @@
 //! A controller that says yes: what Python decides in a node, as far as the engine can tell.
 //!
-//! Owns the answers to the engine's questions. Events come in; changes go out, in order. Everybody may enter and do everything, but
-//! what does not exist is still not found, so that both answers reach a peer. It must never hold a decision back.
-//! Rules: `weft.model.events` and `weft.model.changes`; the real decisions are in `src/weft/broker` and `src/weft/policy`.
+//! Owns the answers to the engine's questions. Events come in; changes go out, in order. Everybody may enter and do
+//! everything, but what does not exist is still not found, so that both answers reach a peer. It must never hold a
+//! decision back. Rules: `weft.model.events` and `weft.model.changes`; the real decisions are in `src/weft/broker` and
+//! `src/weft/policy`.
 
 use std::rc::Rc;
 
@@ -171,7 +172,8 @@ impl Controller {
         changes
     }
 
-    /// An address is a queue, which is made where it is missing; `/exchanges/NAME/KEY` is an exchange; none is any address.
+    /// An address is a queue, which is made where it is missing; `/exchanges/NAME/KEY` is an exchange; none is any
+    /// address.
     fn attach(&mut self, engine: &Engine, request: u64, terminus: &Terminus) -> Vec<Change> {
         let mut plan = LinkPlan { address: terminus.address.clone(), ..LinkPlan::default() };
         plan.browse = terminus.distribution == "copy";

@@ -1,8 +1,9 @@
-//! The driver of a simulated node: what `weft.node.driver` does with sockets and a loop, done with vectors and a number.
+//! The driver of a simulated node: what `weft.node.driver` does with sockets and a loop, done with vectors and a
+//! number.
 //!
-//! Owns one engine, its controller and the time. Tests hand in a peer's bytes and let time pass; what the node sends is kept per
-//! peer until it is read. It must never skip what a signal asks for, since a signal that is not needed is a defect as well.
-//! Rule: the order of `src/weft/node/driver.py`: flush, then events, then what a budget left over.
+//! Owns one engine, its controller and the time. Tests hand in a peer's bytes and let time pass; what the node sends
+//! is kept per peer until it is read. It must never skip what a signal asks for, since a signal that is not needed is
+//! a defect as well. Rule: the order of `src/weft/node/driver.py`: flush, then events, then what a budget left over.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Random numbers that a seed repeats.
 //!
-//! Owns one generator (SplitMix64) and the few shapes of choice that fuzzing and simulation need. A seed comes in, numbers go out.
-//! It must never be seeded by the clock or the machine. Rule: the same seed gives the same numbers, on every machine.
+//! Owns one generator (SplitMix64) and the few shapes of choice that fuzzing and simulation need. A seed comes in,
+//! numbers go out. It must never be seeded by the clock or the machine. Rule: the same seed gives the same numbers, on
+//! every machine.
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! The books: what peers saw, compared with what the engine counts.
 //!
-//! Owns the deliveries that peers hold and the counters of every queue. Peers report what they are given and what they settle; the
-//! engine's tables are read after each step. It must never predict: it only checks that nothing was lost, doubled or invented.
-//! Rules: copies put into a queue = ready + unsettled + settled + expired + dropped + rejected + purged, at any time; a message is
-//! new to a queue's consumers once.
+//! Owns the deliveries that peers hold and the counters of every queue. Peers report what they are given and what they
+//! settle; the engine's tables are read after each step. It must never predict: it only checks that nothing was lost,
+//! doubled or invented. Rules: copies put into a queue = ready + unsettled + settled + expired + dropped + rejected +
+//! purged, at any time; a message is new to a queue's consumers once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! One engine under a list of operations by several peers of both protocols.
 //!
-//! Owns the interpreter: an input is read as operations (open, declare, publish, settle, wait, stop reading, ...) with odd arguments.
-//! After each, `ledger.rs` compares what peers saw with what the engine counts. It must never do what a peer or a driver could not do.
-//! Rules: `ledger.rs`; the same input gives the same bytes.
+//! Owns the interpreter: an input is read as operations (open, declare, publish, settle, wait, stop reading, ...) with
+//! odd arguments. After each, `ledger.rs` compares what peers saw with what the engine counts. It must never do what a
+//! peer or a driver could not do. Rules: `ledger.rs`; the same input gives the same bytes.
 
 mod ledger;
 mod peer091;

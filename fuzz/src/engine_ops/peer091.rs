@@ -1,8 +1,8 @@
 //! A 0-9-1 peer that does odd things and remembers what it is owed.
 //!
-//! Owns the client's side of two channels: consumers, deliveries, transactions. Choices come in, frames go out; what the node says is
-//! checked against what may be said: prefetch, tags, flags. It must never assume that a request was granted before it hears so.
-//! Rules: AMQP 0-9-1 section 1.8; RabbitMQ's prefetch per consumer and per channel.
+//! Owns the client's side of two channels: consumers, deliveries, transactions. Choices come in, frames go out; what
+//! the node says is checked against what may be said: prefetch, tags, flags. It must never assume that a request was
+//! granted before it hears so. Rules: AMQP 0-9-1 section 1.8; RabbitMQ's prefetch per consumer and per channel.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,8 +1,8 @@
 //! A 1.0 peer that does odd things and remembers what it is owed.
 //!
-//! Owns the client's side of one session: links, credit, deliveries. Choices come in, frames go out; what the node says is checked
-//! against what may be said: credit, delivery ids, settlement. It must never assume that a link is there before it hears so.
-//! Rules: AMQP 1.0 sections 2.5 to 2.7, 3.4.
+//! Owns the client's side of one session: links, credit, deliveries. Choices come in, frames go out; what the node
+//! says is checked against what may be said: credit, delivery ids, settlement. It must never assume that a link is
+//! there before it hears so. Rules: AMQP 1.0 sections 2.5 to 2.7, 3.4.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A delivery ends: accepted, rejected, or back into its queue.
 //!
-//! Owns what consumers do to queues: joining, leaving, taking one message, settling. Sessions call it per decision of a peer, with
-//! the entry they held. It must never write to a peer. Rules: AMQP 1.0 section 3.4 (delivery states); RabbitMQ's requeue, delivery
-//! limit, auto-delete and single active consumer.
+//! Owns what consumers do to queues: joining, leaving, taking one message, settling. Sessions call it per decision of
+//! a peer, with the entry they held. It must never write to a peer. Rules: AMQP 1.0 section 3.4 (delivery states);
+//! RabbitMQ's requeue, delivery limit, auto-delete and single active consumer.
 
 use super::{Broker, Dying, Reason};
 use crate::event::{Event, Unused};
@@ -50,8 +50,8 @@ impl Broker {
         }
     }
 
-    /// Returns many at once. From the last to the first, so that each finds its place at the front of its queue and a hundred
-    /// thousand take no longer than they must; those that failed too often still die in their order.
+    /// Returns many at once. From the last to the first, so that each finds its place at the front of its queue and a
+    /// hundred thousand take no longer than they must; those that failed too often still die in their order.
     pub fn give_back(&mut self, held: impl DoubleEndedIterator<Item = (QueueId, Entry)>, failed: bool) {
         let alive = self.dying.len();
         for (id, entry) in held.rev() {
@@ -88,7 +88,8 @@ impl Broker {
         }
     }
 
-    /// Takes the first ready message, as `basic.get` does. The caller owes a `settle`, or calls `forget` for one without.
+    /// Takes the first ready message, as `basic.get` does. The caller owes a `settle`, or calls `forget` for one
+    /// without.
     pub fn get(&mut self, id: QueueId) -> Option<Entry> {
         let now_ns = self.now_ns;
         let queue = self.queues.get_mut(id)?;

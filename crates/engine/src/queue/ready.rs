@@ -1,8 +1,9 @@
 //! Messages that wait, in order.
 //!
-//! Owns the ready entries of one queue: one lane per priority, each sorted by position. Entries come in at the back or, returned by
-//! a consumer, at the place they had; they leave at the front, or from the middle for consumers with filters.
-//! It must never know a consumer or a connection. Rule: a returned message takes its old place (RabbitMQ's requeue), higher lanes first.
+//! Owns the ready entries of one queue: one lane per priority, each sorted by position. Entries come in at the back
+//! or, returned by a consumer, at the place they had; they leave at the front, or from the middle for consumers with
+//! filters. It must never know a consumer or a connection. Rule: a returned message takes its old place (RabbitMQ's
+//! requeue), higher lanes first.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -170,8 +171,8 @@ impl Ready {
         Some(entry)
     }
 
-    /// The first entry that `wanted` likes, looking at most at `steps` entries. The cursor moves past all that were looked at, so
-    /// that a consumer with a filter reads a queue once, however often it has to stop.
+    /// The first entry that `wanted` likes, looking at most at `steps` entries. The cursor moves past all that were
+    /// looked at, so that a consumer with a filter reads a queue once, however often it has to stop.
     pub fn find(&self, cursor: &mut Cursor, steps: &mut u32, mut wanted: impl FnMut(&Entry) -> bool) -> Option<u64> {
         for (index, lane) in self.lanes.iter().enumerate().rev() {
             let from = cursor.lane(index);

@@ -1,8 +1,8 @@
 //! Deliveries that a channel's client has not settled yet.
 //!
-//! Owns delivery tags and what they stand for, and the methods that settle them: ack, nack, reject, recover. Tags come in from the
-//! client, outcomes go to the broker. It must never let a tag stand for two deliveries. Rules: AMQP 0-9-1 section 1.8.3, RabbitMQ's
-//! basic.nack; a tag the channel does not hold is 406.
+//! Owns delivery tags and what they stand for, and the methods that settle them: ack, nack, reject, recover. Tags come
+//! in from the client, outcomes go to the broker. It must never let a tag stand for two deliveries. Rules: AMQP 0-9-1
+//! section 1.8.3, RabbitMQ's basic.nack; a tag the channel does not hold is 406.
 
 use std::collections::VecDeque;
 
