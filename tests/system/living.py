@@ -8,7 +8,8 @@ back or did not end well. Everything waits for an event with a limit.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import peers
 from interop.proton10 import Client10
 from interop.support import Delivery
 
+WAIT_S = 20.0
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -79,6 +81,21 @@ class LivingNode:
             _cut(client)
         self._opened.clear()
 
+    def kill_under(self, jobs: Mapping[str, Callable[[], None]], life_s: float) -> None:
+        """Kill the process while threads work with it; what goes wrong for them before that is the node's mistake."""
+        dying = threading.Event()
+        workers = [_Worker(name, work, dying) for name, work in jobs.items()]
+        for worker in workers:
+            worker.start()
+        workers[0].join(life_s)
+        dying.set()
+        self.peer.kill()
+        for worker in workers:
+            worker.join(WAIT_S)
+            assert not worker.is_alive(), f"{worker.name} did not notice that the node died"
+            assert worker.mistake is None, f"{worker.name}: {worker.mistake!r}"
+        self.kill()
+
     def stop(self) -> None:
         """End the process in peace."""
         self._close_clients()
@@ -111,13 +128,30 @@ class LivingNode:
             self.kill()
 
 
+class _Worker(threading.Thread):
+    """Works until the node dies."""
+
+    def __init__(self, name: str, work: Callable[[], None], dying: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self._work, self._dying = work, dying
+        self.mistake: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            if not self._dying.is_set():
+                self.mistake = error
+
+
 def _cut(client: pika.BlockingConnection | Client10) -> None:
     if isinstance(client, Client10):
         client.cut()
         return
-    # It reads the end of its socket; what it says about it is no news.
-    with contextlib.suppress(AMQPError):
-        client.process_data_events(time_limit=0)
+    if client.is_open:
+        # It reads the end of its socket; what it says about it is no news.
+        with contextlib.suppress(AMQPError):
+            client.process_data_events(time_limit=0)
 
 
 def publish_stored(node: LivingNode, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:
