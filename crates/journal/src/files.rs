@@ -20,7 +20,14 @@ const HANDLES_MAX: usize = 64;
 pub struct Files {
     root: PathBuf,
     /// Most recently used last.
-    handles: Mutex<Vec<(String, Arc<File>)>>,
+    handles: Mutex<Vec<Handle>>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    name: String,
+    writable: bool,
+    file: Arc<File>,
 }
 
 impl Files {
@@ -34,37 +41,41 @@ impl Files {
         Ok(Self { root, handles: Mutex::new(Vec::new()) })
     }
 
-    fn handles(&self) -> MutexGuard<'_, Vec<(String, Arc<File>)>> {
+    fn handles(&self) -> MutexGuard<'_, Vec<Handle>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handle(&self, name: &str) -> io::Result<Arc<File>> {
+    fn handle(&self, name: &str, write: bool) -> io::Result<Arc<File>> {
         let mut handles = self.handles();
-        if let Some(at) = handles.iter().rposition(|(known, _)| known == name) {
-            if at + 1 < handles.len() {
-                let used = handles.remove(at);
-                handles.push(used);
+        if let Some(at) = handles.iter().rposition(|handle| handle.name == name) {
+            let handle = handles.remove(at);
+            if handle.writable || !write {
+                let file = Arc::clone(&handle.file);
+                handles.push(handle);
+                return Ok(file);
             }
-            return Ok(handles.last().map(|(_, file)| Arc::clone(file)).unwrap_or_else(|| unreachable!("just found")));
         }
         let path = self.root.join(name);
-        // On a read-only disk what is there can still be read.
-        let file = OpenOptions::new().read(true).write(true).open(&path).or_else(|_| File::open(&path))?;
-        Ok(self.keep(&mut handles, name, file))
-    }
-
-    fn keep(&self, handles: &mut Vec<(String, Arc<File>)>, name: &str, file: File) -> Arc<File> {
-        let file = Arc::new(file);
-        if handles.len() >= HANDLES_MAX {
-            handles.remove(0);
-        }
-        handles.push((name.to_owned(), Arc::clone(&file)));
-        file
+        let (file, writable) = match OpenOptions::new().read(true).write(true).open(&path) {
+            // On a read-only disk what is there can still be read.
+            Err(error) if !write && error.kind() != io::ErrorKind::NotFound => (File::open(&path)?, false),
+            opened => (opened?, true),
+        };
+        Ok(keep(&mut handles, name, file, writable))
     }
 
     fn forget(&self, name: &str) {
-        self.handles().retain(|(known, _)| known != name);
+        self.handles().retain(|handle| handle.name != name);
     }
+}
+
+fn keep(handles: &mut Vec<Handle>, name: &str, file: File, writable: bool) -> Arc<File> {
+    let file = Arc::new(file);
+    if handles.len() >= HANDLES_MAX {
+        handles.remove(0);
+    }
+    handles.push(Handle { name: name.to_owned(), writable, file: Arc::clone(&file) });
+    file
 }
 
 impl Storage for Files {
@@ -90,14 +101,14 @@ impl Storage for Files {
             file => {
                 let file = file?;
                 file.set_len(bytes)?;
-                self.keep(&mut self.handles(), name, file);
+                keep(&mut self.handles(), name, file, true);
                 Ok(())
             }
         }
     }
 
     fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let file = self.handle(name)?;
+        let file = self.handle(name, false)?;
         let mut done = 0;
         while done < buffer.len() {
             match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -111,15 +122,15 @@ impl Storage for Files {
     }
 
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.handle(name)?.write_all_at(bytes, offset)
+        self.handle(name, true)?.write_all_at(bytes, offset)
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.handle(name)?.sync_data()
+        self.handle(name, true)?.sync_data()
     }
 
     fn set_len(&self, name: &str, bytes: u64) -> io::Result<()> {
-        self.handle(name)?.set_len(bytes)
+        self.handle(name, true)?.set_len(bytes)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

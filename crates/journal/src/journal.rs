@@ -194,7 +194,7 @@ impl Journal {
     pub(crate) fn put_deleted(&mut self, queue_no: u64) {
         let put = self.writer.put(Kind::QueueDeleted, 0, |out| out.extend_from_slice(&queue_no.to_le_bytes()));
         if let Some(segment) = self.table.segments.get_mut(&put.segment) {
-            segment.note_deleted(queue_no);
+            segment.note_checkpoint(queue_no, true);
         }
     }
 
@@ -327,7 +327,7 @@ impl Journal {
         }
         let open = self.table.segments.get(&self.writer.segment());
         let crowded = open.is_some_and(|open| open.refs >= self.config.segment_messages);
-        let full = end > self.config.segment_bytes as usize || crowded || self.pending.is_full();
+        let full = end > self.config.segment_bytes as usize || crowded;
         if full && !self.in_transaction && !self.writer.segment_is_empty() {
             self.roll();
         }
@@ -340,7 +340,6 @@ impl Journal {
         let (old, next) = (self.writer.segment(), self.writer.segment() + 1);
         self.note_end(old);
         self.writer.close(Some(next));
-        self.pending.rolled();
         self.table.close_segment(old);
         self.table.segments.insert(next, Segment::open());
         self.table.stirred = true;

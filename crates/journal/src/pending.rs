@@ -8,12 +8,9 @@ use crate::format::Kind;
 use crate::hash::Map;
 use crate::journal::Journal;
 use crate::ranges::Ranges;
-use crate::table::{Class, Queue};
 
 /// A checkpoint is cut into records of about this many ranges.
 const RANGES_PER_RECORD: usize = 64 << 10;
-/// A segment is closed once its acknowledgements, which memory holds until then, are this many ranges.
-const RANGES_PER_SEGMENT: usize = 1 << 20;
 
 /// What the batch being built must say at its end.
 #[derive(Debug, Default)]
@@ -21,17 +18,11 @@ pub(crate) struct Pending {
     acks: Vec<(u64, Ranges)>,
     index: Map<usize>,
     checkpoints: Vec<u64>,
-    /// Ranges noted in the open segment.
-    ranges: usize,
 }
 
 impl Pending {
     pub(crate) fn is_empty(&self) -> bool {
         self.acks.is_empty() && self.checkpoints.is_empty()
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.ranges > RANGES_PER_SEGMENT
     }
 
     #[inline]
@@ -57,11 +48,6 @@ impl Pending {
 
     pub(crate) fn has_checkpoints(&self) -> bool {
         !self.checkpoints.is_empty()
-    }
-
-    /// A new segment has begun.
-    pub(crate) fn rolled(&mut self) {
-        self.ranges = 0;
     }
 }
 
@@ -89,7 +75,6 @@ impl Journal {
             out.extend_from_slice(&queue_no.to_le_bytes());
             ranges.encode(out);
         });
-        self.pending.ranges += ranges.count();
         if let Some(segment) = self.table.segments.get_mut(&put.segment) {
             segment.note_settled(queue_no, ranges);
         }
@@ -102,33 +87,17 @@ impl Journal {
             self.put_deleted(queue_no);
             return;
         }
-        let (mut from, mut more) = (0, true);
-        while more {
+        let (mut from, mut next) = (0, queue.next);
+        if let Some(segment) = self.table.segments.get_mut(&self.writer.segment()) {
+            segment.note_checkpoint(queue_no, false);
+        }
+        while from < next {
             let Some(queue) = self.table.queues.get(&queue_no) else { return };
-            let (ranges, next) = settled_ranges(queue, from);
-            (from, more) = (next, next < queue.next);
+            let (ranges, end) = queue.settled(from, RANGES_PER_RECORD);
+            (from, next) = (end, queue.next);
             if !ranges.is_empty() {
                 self.put_acks(queue_no, &ranges);
             }
         }
     }
-}
-
-/// What is settled in a queue from a position on: whatever no row holds. Answers with where to go on.
-fn settled_ranges(queue: &Queue, from: u64) -> (Ranges, u64) {
-    let mut ranges = Ranges::default();
-    let mut next = from;
-    for (first, last, _) in queue.live_runs(from, |row| row.class != Class::Transient) {
-        if next < first {
-            ranges.push(next, first - 1);
-        }
-        next = last + 1;
-        if ranges.count() >= RANGES_PER_RECORD {
-            return (ranges, next);
-        }
-    }
-    if next < queue.next {
-        ranges.push(next, queue.next - 1);
-    }
-    (ranges, queue.next)
 }

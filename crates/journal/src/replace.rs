@@ -12,7 +12,7 @@ use crate::format::FILE_HEADER_BYTES;
 use crate::job::Cut;
 use crate::journal::Journal;
 use crate::positions::Positions;
-use crate::segment::{Segment, Settled, State};
+use crate::segment::{Segment, State};
 use crate::table::{Entries, Entry, Row, Table};
 use crate::writer::Replaced;
 
@@ -91,7 +91,7 @@ impl Table {
                 let (stay, barriers) = cut.barriers(&settled.barriers);
                 settled.barriers = stay;
                 // Both say all that was settled: what is said twice is not wrong.
-                new.state = State::Open(Box::new(Settled { drops: settled.drops.clone(), barriers }));
+                new.state = State::Open(Box::new(settled.split(barriers)));
             }
             State::Closed(digest) => {
                 let moved = cut.digest(Arc::make_mut(digest), change.to, old.bytes);

@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
-use crate::digest::{BarrierAt, Digest, Drops};
+use crate::digest::{BarrierAt, Digest};
 use crate::format::FILE_HEADER_BYTES;
 use crate::hash::Map;
 use crate::ranges::Ranges;
 
 /// A segment with fewer than one live message in this many is sparse.
 const SPARSE: u64 = 4;
+
+/// Acknowledged ranges that an open segment notes one by one: 4 MiB of them.
+const NOTED_RANGES_MAX: usize = 256 << 10;
 
 /// Where a segment stands.
 #[derive(Debug)]
@@ -28,8 +31,41 @@ pub(crate) enum State {
 /// What an open segment records about messages in itself and in older segments.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    pub(crate) drops: Map<Drops>,
+    pub(crate) queues: Map<Noted>,
+    /// Ranges noted in all of them.
+    ranges: usize,
     pub(crate) barriers: Vec<BarrierAt>,
+}
+
+/// What an open segment records about one queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Noted {
+    pub(crate) deleted: bool,
+    /// Too much to note, or a checkpoint: whatever is settled when the segment is closed.
+    pub(crate) everything: bool,
+    pub(crate) ranges: Ranges,
+}
+
+impl Settled {
+    pub(crate) fn split(&self, barriers: Vec<BarrierAt>) -> Self {
+        Self { queues: self.queues.clone(), ranges: self.ranges, barriers }
+    }
+
+    fn note(&mut self, queue_no: u64, ranges: &Ranges) {
+        let noted = self.queues.entry(queue_no).or_default();
+        if noted.everything {
+            return;
+        }
+        let before = noted.ranges.count();
+        noted.ranges.extend(ranges);
+        self.ranges += noted.ranges.count() - before;
+        if self.ranges > NOTED_RANGES_MAX {
+            self.ranges = 0;
+            for noted in self.queues.values_mut() {
+                *noted = Noted { deleted: noted.deleted, everything: true, ranges: Ranges::default() };
+            }
+        }
+    }
 }
 
 /// How far the removal of a dead segment has come.
@@ -106,13 +142,15 @@ impl Segment {
     /// Notes that positions of a queue are settled, by a record in this segment.
     pub(crate) fn note_settled(&mut self, queue_no: u64, ranges: &Ranges) {
         if let State::Open(settled) = &mut self.state {
-            settled.drops.entry(queue_no).or_default().ranges.extend(ranges);
+            settled.note(queue_no, ranges);
         }
     }
 
-    pub(crate) fn note_deleted(&mut self, queue_no: u64) {
+    /// Notes that everything settled in a queue is recorded in this segment.
+    pub(crate) fn note_checkpoint(&mut self, queue_no: u64, deleted: bool) {
         if let State::Open(settled) = &mut self.state {
-            *settled.drops.entry(queue_no).or_default() = Drops { deleted: true, ranges: Ranges::default() };
+            *settled.queues.entry(queue_no).or_default() =
+                Noted { deleted, everything: true, ranges: Ranges::default() };
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::digest::{Digest, DigestRow, Drops};
 use crate::hash::Map;
 use crate::positions::Positions;
+use crate::ranges::Ranges;
 use crate::read::At;
 use crate::segment::{Segment, State};
 
@@ -162,6 +163,26 @@ impl Queue {
         Some(self.hot)
     }
 
+    /// What is settled from a position on: whatever no row holds. Ends after about `count_max` ranges, and answers with
+    /// where to go on.
+    pub(crate) fn settled(&self, from: u64, count_max: usize) -> (Ranges, u64) {
+        let mut ranges = Ranges::default();
+        let mut next = from;
+        for (first, last, _) in self.live_runs(from, |row| row.class != Class::Transient) {
+            if next < first {
+                ranges.push(next, first - 1);
+            }
+            next = last + 1;
+            if ranges.count() >= count_max {
+                return (ranges, next);
+            }
+        }
+        if next < self.next {
+            ranges.push(next, self.next - 1);
+        }
+        (ranges, self.next)
+    }
+
     /// Runs of live positions from `from` on, in order, each with the row it is in.
     pub(crate) fn live_runs(&self, from: u64, want: impl Fn(&Row) -> bool) -> LiveRuns<'_> {
         let heads =
@@ -276,8 +297,15 @@ impl Table {
         let Some(held) = self.segments.get_mut(&segment) else { return };
         let State::Open(settled) = &mut held.state else { return };
         let settled = std::mem::take(settled);
-        let mut drops: BTreeMap<u64, Drops> = settled.drops.into_iter().collect();
-        drops.values_mut().for_each(|drops| drops.ranges.normalize());
+        let drops = settled.queues.into_iter().map(|(queue_no, mut noted)| {
+            if noted.everything {
+                let queue = self.queues.get(&queue_no).filter(|queue| !queue.deleted);
+                noted.ranges = queue.map(|queue| queue.settled(0, usize::MAX).0).unwrap_or_default();
+            }
+            noted.ranges.normalize();
+            (queue_no, Drops { deleted: noted.deleted, ranges: noted.ranges })
+        });
+        let drops: BTreeMap<u64, Drops> = drops.collect();
         let (log_bytes, last_batch, refs) = (held.bytes, held.last_batch, held.refs);
         held.settled = drops.keys().copied().collect();
         held.queues.sort_unstable();
