@@ -1,8 +1,8 @@
 //! Python's decisions become rows and answers.
 //!
-//! Owns the dispatch of changes. A list comes in from the node; each change goes to the broker's tables or to the session that waits
-//! for it; then the engine works on. It must never second-guess a decision. Rule: in order; a change that names something unknown
-//! ends the list with an error, and nothing after it is applied.
+//! Owns the dispatch of changes. A list comes in from the node; each change goes to the broker's tables or to the
+//! session that waits for it; then the engine works on. It must never second-guess a decision. Rule: in order; a change
+//! that names something unknown ends the list with an error, and nothing after it is applied.
 
 use std::rc::Rc;
 

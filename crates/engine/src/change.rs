@@ -1,7 +1,7 @@
 //! What Python tells the engine: the native twins of `weft.model.changes`, where each field is explained.
 //!
-//! Owns the closed set of changes. The binding builds them from Python values, `Engine::apply` turns each into an answer or a row of
-//! a table. It must never name anything but ids, names and plain values.
+//! Owns the closed set of changes. The binding builds them from Python values, `Engine::apply` turns each into an
+//! answer or a row of a table. It must never name anything but ids, names and plain values.
 //! Rule: applied in order; one that names something unknown is refused and ends the list.
 
 use crate::event::{Access, Resource};

@@ -1,8 +1,9 @@
 //! Messages leave their queues: the only place that sees queues and sessions together.
 //!
-//! Owns the pump. Queues that have something to deliver come in from the broker's list; each hands its entries to consumers in turn,
-//! as long as they can take them and the call's budget lasts. It must never wait: a consumer that cannot take sleeps until its session
-//! or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max (how much in one call).
+//! Owns the pump. Queues that have something to deliver come in from the broker's list; each hands its entries to
+//! consumers in turn, as long as they can take them and the call's budget lasts. It must never wait: a consumer that
+//! cannot take sleeps until its session or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max
+//! (how much in one call).
 
 use crate::broker::{Broker, Reason};
 use crate::conn::{Conn, ConnId};
@@ -115,10 +116,10 @@ impl Pump<'_> {
             return Turn::Idle;
         };
         queue.ring.sleep(consumer);
-        if readiness == Readiness::NoRoom {
-            if let Some(conn) = self.conns.get_mut(ConnId::from_raw(consumer.conn)) {
-                conn.io.stalled.push(consumer_id);
-            }
+        if readiness == Readiness::NoRoom
+            && let Some(conn) = self.conns.get_mut(ConnId::from_raw(consumer.conn))
+        {
+            conn.io.stalled.push(consumer_id);
         }
         Turn::Next
     }

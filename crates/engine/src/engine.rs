@@ -1,9 +1,10 @@
 //! The engine: one node's connections, tables and queues behind a handful of calls.
 //!
-//! Owns everything of a node that runs per message. Bytes, time and changes come in; signals, bytes and events go out. The driver calls
-//! `receive`, `close`, `writable`, `advance` and `apply` as the world moves, then polls: events while EVENTS is set, `poll_transmit`
-//! until it is empty, `poll_timeout` when TIMER is set. It must never do I/O, read a clock or roll dice.
-//! Rule: HOUSE order of work in every call: input left over, queues, dead letters, then memory; `limits.work_max` bounds each.
+//! Owns everything of a node that runs per message. Bytes, time and changes come in; signals, bytes and events go out.
+//! The driver calls `receive`, `close`, `writable`, `advance` and `apply` as the world moves, then polls: events while
+//! EVENTS is set, `poll_transmit` until it is empty, `poll_timeout` when TIMER is set. It must never do I/O, read a
+//! clock or roll dice. Rule: HOUSE order of work in every call: input left over, queues, dead letters, then memory;
+//! `limits.work_max` bounds each.
 
 use std::collections::VecDeque;
 

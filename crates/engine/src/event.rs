@@ -1,7 +1,7 @@
 //! What the engine tells Python: the native twins of `weft.model.events`.
 //!
-//! Owns the closed set of events. Sessions and queues push them, the binding turns them into Python values, per connection, link or
-//! change of topology and never per message. It must never carry a reference into the engine.
+//! Owns the closed set of events. Sessions and queues push them, the binding turns them into Python values, per
+//! connection, link or change of topology and never per message. It must never carry a reference into the engine.
 //! Rule: every request is answered by exactly one change that names its number.
 
 /// A field table or map on its way to Python, still in its wire form.
@@ -101,17 +101,81 @@ pub enum Unused {
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    AuthRequested { request: u64, conn: u64, wire: Wire, mechanism: String, response: Vec<u8>, step: u32 },
-    OpenRequested { request: u64, conn: u64, wire: Wire, vhost: String, container: String, properties: Fields },
-    AccessRequested { request: u64, conn: u64, principal: u32, access: Access, kind: Resource, name: String },
-    TopologyRequested { request: u64, conn: u64, principal: u32, operation: Box<Operation> },
-    AttachRequested { request: u64, conn: u64, principal: u32, link: String, peer_sends: bool, terminus: Box<Terminus> },
-    AddressRequested { request: u64, conn: u64, principal: u32, address: String },
-    LinkClosed { conn: u64, vhost: String, queue: String, link: String, closed: bool },
-    ConnectionClosed { conn: u64, principal: u32, cause: String },
-    HangUp { conn: u64 },
-    ReadingResumed { conn: u64 },
-    QueueUnused { vhost: String, queue: String, cause: Unused },
-    DiskAlarm { raised: bool, text: String },
-    MemoryAlarm { raised: bool, used_bytes: u64, max_bytes: u64 },
+    AuthRequested {
+        request: u64,
+        conn: u64,
+        wire: Wire,
+        mechanism: String,
+        response: Vec<u8>,
+        step: u32,
+    },
+    OpenRequested {
+        request: u64,
+        conn: u64,
+        wire: Wire,
+        vhost: String,
+        container: String,
+        properties: Fields,
+    },
+    AccessRequested {
+        request: u64,
+        conn: u64,
+        principal: u32,
+        access: Access,
+        kind: Resource,
+        name: String,
+    },
+    TopologyRequested {
+        request: u64,
+        conn: u64,
+        principal: u32,
+        operation: Box<Operation>,
+    },
+    AttachRequested {
+        request: u64,
+        conn: u64,
+        principal: u32,
+        link: String,
+        /// The peer sends to us on this link.
+        peer_sends: bool,
+        terminus: Box<Terminus>,
+    },
+    AddressRequested {
+        request: u64,
+        conn: u64,
+        principal: u32,
+        address: String,
+    },
+    LinkClosed {
+        conn: u64,
+        vhost: String,
+        queue: String,
+        link: String,
+        closed: bool,
+    },
+    ConnectionClosed {
+        conn: u64,
+        principal: u32,
+        cause: String,
+    },
+    HangUp {
+        conn: u64,
+    },
+    ReadingResumed {
+        conn: u64,
+    },
+    QueueUnused {
+        vhost: String,
+        queue: String,
+        cause: Unused,
+    },
+    DiskAlarm {
+        raised: bool,
+        text: String,
+    },
+    MemoryAlarm {
+        raised: bool,
+        used_bytes: u64,
+        max_bytes: u64,
+    },
 }

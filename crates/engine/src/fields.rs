@@ -1,8 +1,9 @@
 //! Reading single fields of a message, whichever protocol wrote it.
 //!
-//! Owns the answer to "what does this message say about X?" for headers exchanges and selectors. A message and a name come in, a
-//! borrowed value comes out; only the section that holds it is read. It must never touch a body.
-//! Rules: docs/reference/mapping.md (how properties of the two protocols correspond), Jakarta Messaging 3.1 section 3.8.1.1.
+//! Owns the answer to "what does this message say about X?" for headers exchanges and selectors. A message and a name
+//! come in, a borrowed value comes out; only the section that holds it is read. It must never touch a body.
+//! Rules: docs/reference/mapping.md (how properties of the two protocols correspond), Jakarta Messaging 3.1 section
+//! 3.8.1.1.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
 //! The engine's hasher: fast for short names, seeded, the same for the same seed.
 //!
-//! Owns `Seeded` and the `Map` type built on it. Bytes of names come in, table slots come out. It must never be used where an
-//! outsider could learn the seed. Rule: the engine has no randomness of its own (ARCHITECTURE); the seed comes from the node.
+//! Owns `Seeded` and the `Map` type built on it. Bytes of names come in, table slots come out. It must never be used
+//! where an outsider could learn the seed. Rule: the engine has no randomness of its own (ARCHITECTURE); the seed comes
+//! from the node.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};

@@ -1,7 +1,8 @@
 //! Reading the engine: counters, gauges and snapshots of its tables.
 //!
-//! Owns what management and Python may see. Names of tables come in, rows of plain cells go out; also the calls that Python itself
-//! uses to publish and consume in-process. It must never change what it reads. Rule: docs/reference/statistics.md.
+//! Owns what management and Python may see. Names of tables come in, rows of plain cells go out; also the calls that
+//! Python itself uses to publish and consume in-process. It must never change what it reads. Rule:
+//! docs/reference/statistics.md.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! The deterministic machine of a weft node.
 //!
-//! Owns sessions, routing, queues and delivery, with no socket, clock, thread or file: bytes and time come in, bytes, signals and
-//! events go out. The order of reading: `engine` (the calls), `session` (the protocols), `broker` (the tables), `queue`, `delivery`.
-//! It must never name Python or do I/O. Rules: ARCHITECTURE.md and docs/decisions.
+//! Owns sessions, routing, queues and delivery, with no socket, clock, thread or file: bytes and time come in, bytes,
+//! signals and events go out. The order of reading: `engine` (the calls), `session` (the protocols), `broker` (the
+//! tables), `queue`, `delivery`. It must never name Python or do I/O. Rules: ARCHITECTURE.md and docs/decisions.
 #![forbid(unsafe_code)]
 
 mod apply;

@@ -1,8 +1,8 @@
 //! The bounds of one engine.
 //!
-//! Owns `Limits`, the kernel's view of `weft.model.limits.Limits`, where each number is explained. It comes in once, at the engine's
-//! birth, and everything that grows is measured against it. It must never be read from a file or changed by a peer.
-//! Rule: every queue, buffer, table and loop has a limit with a name.
+//! Owns `Limits`, the kernel's view of `weft.model.limits.Limits`, where each number is explained. It comes in once, at
+//! the engine's birth, and everything that grows is measured against it. It must never be read from a file or changed
+//! by a peer. Rule: every queue, buffer, table and loop has a limit with a name.
 
 /// Bounds of one engine; `weft/model/limits.py` says why each number.
 #[derive(Clone, Debug)]

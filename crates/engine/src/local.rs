@@ -1,8 +1,8 @@
 //! Consumers inside the process: Python itself.
 //!
-//! Owns the inboxes of local consumers. Entries come in from the pump; Python takes them in batches and settles them by tag.
-//! It must never be the way for a stream of messages between connections: that stays in the kernel. Rule: decision 0001; credit
-//! bounds every inbox.
+//! Owns the inboxes of local consumers. Entries come in from the pump; Python takes them in batches and settles them by
+//! tag. It must never be the way for a stream of messages between connections: that stays in the kernel. Rule: decision
+//! 0001; credit bounds every inbox.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! The letter: one message, however many queues and deliveries hold it.
 //!
-//! Owns a message's bytes and the few facts routing and queues need. Sessions build it from frames, queues share it by reference
-//! count, sessions write it out again; a changed head (annotations, x-death) makes a new message around the same body.
-//! It must never decode a body. Rules: AMQP 1.0 part 3.2 (bare message untouched), AMQP 0-9-1 section 4.2.6.
+//! Owns a message's bytes and the few facts routing and queues need. Sessions build it from frames, queues share it by
+//! reference count, sessions write it out again; a changed head (annotations, x-death) makes a new message around the
+//! same body. It must never decode a body. Rules: AMQP 1.0 part 3.2 (bare message untouched), AMQP 0-9-1 section 4.2.6.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -250,8 +250,8 @@ impl Gatherer {
         out
     }
 
-    /// Ends the gathering: `head` becomes the front of the first buffer, and `skip` gathered bytes (that head, when it came in
-    /// the same stream) are left out. Returns where the head lies, and the body.
+    /// Ends the gathering: `head` becomes the front of the first buffer, and `skip` gathered bytes (that head, when it
+    /// came in the same stream) are left out. Returns where the head lies, and the body.
     pub fn finish(mut self, head: &[u8], skip: usize) -> (Range<usize>, Body) {
         if !self.current.is_empty() {
             self.pieces.push(std::mem::take(&mut self.current).into_boxed_slice());

@@ -1,8 +1,8 @@
 //! A message as the journal keeps it.
 //!
-//! Owns the encoding of everything about a message but its body: names, traits, death record, head. Messages become bytes when they
-//! are stored and come back when a queue is read from disk. It must never look into a body, and never fail on bytes that rotted: they
-//! come back as None. Rule: docs/internals/segment.md, "What the engine writes".
+//! Owns the encoding of everything about a message but its body: names, traits, death record, head. Messages become
+//! bytes when they are stored and come back when a queue is read from disk. It must never look into a body, and never
+//! fail on bytes that rotted: they come back as None. Rule: docs/internals/segment.md, "What the engine writes".
 
 use std::rc::Rc;
 

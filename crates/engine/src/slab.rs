@@ -1,8 +1,9 @@
 //! Slots with generations: the only way things name each other inside the engine.
 //!
-//! Owns `Slab` and its typed `Id`. Values come in by `insert` and leave by `remove`; an id of something gone finds nothing, so a
-//! queue may be deleted while a hundred channels still hold deliveries of it. It must never hand out a slot twice under one id.
-//! Rule: decision 0001 (one engine owns everything; ids, not references, cross between its parts).
+//! Owns `Slab` and its typed `Id`. Values come in by `insert` and leave by `remove`; an id of something gone finds
+//! nothing, so a queue may be deleted while a hundred channels still hold deliveries of it. It must never hand out a
+//! slot twice under one id. Rule: decision 0001 (one engine owns everything; ids, not references, cross between its
+//! parts).
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,7 +1,8 @@
 //! Everything that will happen by itself.
 //!
-//! Owns one heap of deadlines. Queues, connections and delayed messages put in what they wait for; `Engine::advance` takes out what is
-//! due, in order of time and then of asking. It must never read a clock. Rule: the only clock is the `now_ns` the node hands in.
+//! Owns one heap of deadlines. Queues, connections and delayed messages put in what they wait for; `Engine::advance`
+//! takes out what is due, in order of time and then of asking. It must never read a clock. Rule: the only clock is the
+//! `now_ns` the node hands in.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Changes on their way into the engine: the frozen classes of `weft.model.changes` become native values.
 //!
-//! Owns the reading of their attributes. Instances come in, native changes go out; a class that is not a change is a TypeError with its
-//! name. It must never apply anything. Rule: field names are those of the dataclasses.
+//! Owns the reading of their attributes. Instances come in, native changes go out; a class that is not a change is a
+//! TypeError with its name. It must never apply anything. Rule: field names are those of the dataclasses.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

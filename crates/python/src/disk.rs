@@ -1,7 +1,8 @@
 //! Disk jobs as Python sees them, and the opening of the store.
 //!
-//! Owns `DiskJob`: a job of the journal with the files it works on. The engine hands jobs out, a disk thread runs each without the
-//! interpreter's lock, the engine takes them back. It must never run a job by itself. Rule: `src/weft/node/disk.py`.
+//! Owns `DiskJob`: a job of the journal with the files it works on. The engine hands jobs out, a disk thread runs each
+//! without the interpreter's lock, the engine takes them back. It must never run a job by itself. Rule:
+//! `src/weft/node/disk.py`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The `Engine` class of `weft._kernel`.
 //!
-//! Owns the calls a node makes: plain verbs in, `poll_*` out, `apply` for decisions, counters for reading. Each call takes and returns
-//! small numbers or bytes; one bytes object per connection and flush. It must never allocate a Python object per message, except in
-//! `take`, which is for Python itself. Rule: `src/weft/_kernel.pyi`.
+//! Owns the calls a node makes: plain verbs in, `poll_*` out, `apply` for decisions, counters for reading. Each call
+//! takes and returns small numbers or bytes; one bytes object per connection and flush. It must never allocate a Python
+//! object per message, except in `take`, which is for Python itself. Rule: `src/weft/_kernel.pyi`.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Events on their way to Python: native values become the frozen classes of `weft.model.events`.
 //!
-//! Owns the table of those classes, looked up once per engine. Native events come in, instances go out, rare as they are.
-//! It must never be used per message. Rule: arguments by position, in the order the dataclasses declare them.
+//! Owns the table of those classes, looked up once per engine. Native events come in, instances go out, rare as they
+//! are. It must never be used per message. Rule: arguments by position, in the order the dataclasses declare them.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};

@@ -1,8 +1,8 @@
 //! `weft._kernel`: the engine as Python sees it.
 //!
-//! Owns conversions between Python values and the engine's, and nothing else: bytes, events and changes, counters. The contract is
-//! `src/weft/_kernel.pyi`. It must never hold logic, call back into Python from the engine, or let a panic pass as an exception: a
-//! panic ends the process. Rule: ARCHITECTURE.md, "The boundary".
+//! Owns conversions between Python values and the engine's, and nothing else: bytes, events and changes, counters. The
+//! contract is `src/weft/_kernel.pyi`. It must never hold logic, call back into Python from the engine, or let a panic
+//! pass as an exception: a panic ends the process. Rule: ARCHITECTURE.md, "The boundary".
 
 mod changes;
 mod disk;
@@ -30,7 +30,8 @@ mod buffers {
     const TRIM_BYTES: i32 = 8 << 20;
 
     pub(crate) fn keep() {
-        // SAFETY: mallopt takes plain numbers and may be called at any time; unknown parameters are refused by returning 0.
+        // SAFETY: mallopt takes plain numbers and may be called at any time; unknown parameters are refused by
+        // returning 0.
         unsafe {
             mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
             mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);

@@ -1,7 +1,8 @@
 //! Field tables and maps as Python dictionaries, and back.
 //!
-//! Owns the one mapping between wire values and Python values. Decoded tables go out as dict, list, int, str and so on; dictionaries
-//! come in and become 0-9-1 tables. It must never recurse deeper than the codecs allow. Rule: `weft.model.events.Table`.
+//! Owns the one mapping between wire values and Python values. Decoded tables go out as dict, list, int, str and so on;
+//! dictionaries come in and become 0-9-1 tables. It must never recurse deeper than the codecs allow. Rule:
+//! `weft.model.events.Table`.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -1,8 +1,9 @@
 //! Messages that could not be delivered, and where they go next.
 //!
-//! Owns the death record and the way from a queue to its dead-letter exchange. Entries that a queue or a consumer gave up come in;
-//! they leave as new envelopes around the same letter, with the record beside it. It must never copy a body or rewrite a head:
-//! sessions write the record out as `x-death` or as an annotation. Rules: RabbitMQ's dead lettering, its cycle detection included.
+//! Owns the death record and the way from a queue to its dead-letter exchange. Entries that a queue or a consumer gave
+//! up come in; they leave as new envelopes around the same letter, with the record beside it. It must never copy a body
+//! or rewrite a head: sessions write the record out as `x-death` or as an annotation. Rules: RabbitMQ's dead lettering,
+//! its cycle detection included.
 
 use std::rc::Rc;
 
@@ -148,7 +149,8 @@ fn add_death(message: &Message, queue: Name, reason: Reason, time_s: u64) -> Opt
     Some(Rc::from(deaths))
 }
 
-/// Did the message die in this queue before, and was never rejected by a consumer since? Then it would go round for ever.
+/// Did the message die in this queue before, and was never rejected by a consumer since? Then it would go round for
+/// ever.
 fn is_cycle(queue: &[u8], deaths: &[Death]) -> bool {
     match deaths.iter().position(|death| *death.queue == *queue) {
         Some(at) => deaths[..=at].iter().all(|death| death.reason != Reason::Rejected),

@@ -1,8 +1,8 @@
 //! The tables of the node: virtual hosts, exchanges, queues, consumers, principals.
 //!
-//! Owns everything that outlives a connection. Changes from Python come in and become rows; sessions publish, consume and settle
-//! through it. It must never know a session, a frame or a socket: what a consumer is told is `delivery.rs`'s business.
-//! Rules: decision 0003 (grants per principal), docs/concepts.
+//! Owns everything that outlives a connection. Changes from Python come in and become rows; sessions publish, consume
+//! and settle through it. It must never know a session, a frame or a socket: what a consumer is told is `delivery.rs`'s
+//! business. Rules: decision 0003 (grants per principal), docs/concepts.
 
 mod deadletter;
 mod publish;
@@ -222,10 +222,10 @@ impl Broker {
     /// Puts a queue on the list of those to pump.
     #[inline]
     pub fn touch(&mut self, id: QueueId) {
-        if let Some(queue) = self.queues.get_mut(id) {
-            if !std::mem::replace(&mut queue.dirty, true) {
-                self.dirty.push_back(id);
-            }
+        if let Some(queue) = self.queues.get_mut(id)
+            && !std::mem::replace(&mut queue.dirty, true)
+        {
+            self.dirty.push_back(id);
         }
     }
 

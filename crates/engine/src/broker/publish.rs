@@ -1,8 +1,9 @@
 //! A message arrives: it is routed, once, and put into queues.
 //!
-//! Owns the way from an exchange to the queues it leads to. A built message and its exchange come in; how many queues took it comes
-//! out, and the queues are marked for delivery. It must never deliver: that happens at the end of the turn, for all queues at once.
-//! Rules: one copy per queue and publish; alternate exchanges where nothing matched; exchange cycles end at the second visit.
+//! Owns the way from an exchange to the queues it leads to. A built message and its exchange come in; how many queues
+//! took it comes out, and the queues are marked for delivery. It must never deliver: that happens at the end of the
+//! turn, for all queues at once. Rules: one copy per queue and publish; alternate exchanges where nothing matched;
+//! exchange cycles end at the second visit.
 
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -35,7 +36,8 @@ impl Broker {
         published
     }
 
-    /// The queues a message reaches. The caller hands the vector back by assigning `route`, so that it is not allocated anew.
+    /// The queues a message reaches. The caller hands the vector back by assigning `route`, so that it is not allocated
+    /// anew.
     pub fn route_of(&mut self, exchange: ExchangeId, message: &Message, more_keys: &[&[u8]]) -> Vec<QueueId> {
         let mut targets = std::mem::take(&mut self.route);
         targets.clear();
@@ -53,10 +55,10 @@ impl Broker {
             let mut found = |dest| match dest {
                 Dest::Queue(id) => {
                     matched = true;
-                    if let Some(queue) = queues.get_mut(id) {
-                        if std::mem::replace(&mut queue.mark, mark) != mark {
-                            targets.push(id);
-                        }
+                    if let Some(queue) = queues.get_mut(id)
+                        && std::mem::replace(&mut queue.mark, mark) != mark
+                    {
+                        targets.push(id);
                     }
                 }
                 Dest::Exchange(id) => {
@@ -73,10 +75,8 @@ impl Broker {
                     exchange.find(key, |name| fields::header(message, name), &mut found);
                 }
             }
-            if !matched {
-                if let (Some(name), Some(vhost)) = (&exchange.alternate, self.vhosts.get(exchange.vhost)) {
-                    visit.extend(vhost.exchanges.get(name).copied());
-                }
+            if !matched && let (Some(name), Some(vhost)) = (&exchange.alternate, self.vhosts.get(exchange.vhost)) {
+                visit.extend(vhost.exchanges.get(name).copied());
             }
             self.work_left = self.work_left.saturating_sub((targets.len() + visit.len()).saturating_sub(before) as u32);
         }

@@ -67,10 +67,10 @@ impl Broker {
         let (position, timed) = (entry.position, entry.expires_ns != crate::queue::ready::NEVER);
         let lane = queue.ready.put_back(entry);
         for member in queue.ring.members() {
-            if let Some(consumer) = self.consumers.get_mut(member) {
-                if !consumer.browse {
-                    consumer.cursor.rewind(lane, position);
-                }
+            if let Some(consumer) = self.consumers.get_mut(member)
+                && !consumer.browse
+            {
+                consumer.cursor.rewind(lane, position);
             }
         }
         self.wake_searched(id);
@@ -153,10 +153,10 @@ impl Broker {
         queue.used_ns = now_ns;
         if queue.ring.is_empty() && queue.settings.auto_delete {
             self.report_unused(consumer.queue, Unused::AutoDelete);
-        } else if queue.settings.single_active {
-            if let Some(next) = queue.ring.single() {
-                self.wake(next);
-            }
+        } else if queue.settings.single_active
+            && let Some(next) = queue.ring.single()
+        {
+            self.wake(next);
         }
         self.schedule(consumer.queue);
         Some(consumer)

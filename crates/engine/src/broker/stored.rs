@@ -1,9 +1,9 @@
 //! Messages on disk: what is stored, what is safe, and what is read back.
 //!
-//! Owns the broker's side of the journal. Durable messages for durable queues are stored once, however many queues hold them; entries
-//! that leave a queue for good are forgotten there; queues longer than their window are read back piece by piece. It must never wait
-//! for a disk: jobs go out and come back (`engine.rs`). Rules: docs/internals/segment.md; a promise to a publisher leaves only after
-//! `synced` has reached the batch that holds its message.
+//! Owns the broker's side of the journal. Durable messages for durable queues are stored once, however many queues hold
+//! them; entries that leave a queue for good are forgotten there; queues longer than their window are read back piece
+//! by piece. It must never wait for a disk: jobs go out and come back (`engine.rs`). Rules: docs/internals/segment.md;
+//! a promise to a publisher leaves only after `synced` has reached the batch that holds its message.
 
 use std::rc::Rc;
 

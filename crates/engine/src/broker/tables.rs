@@ -1,7 +1,7 @@
 //! Rows of the broker's tables: made, changed and removed by Python's changes.
 //!
-//! Owns declare, delete, bind, unbind and the memory of grants. Names come in, ids are kept inside. It must never check whether a
-//! change is allowed: that was Python's decision; it only refuses names that do not exist.
+//! Owns declare, delete, bind, unbind and the memory of grants. Names come in, ids are kept inside. It must never check
+//! whether a change is allowed: that was Python's decision; it only refuses names that do not exist.
 //! Rule: a deleted queue or exchange takes its bindings with it, in both directions.
 
 use std::rc::Rc;
@@ -98,10 +98,10 @@ impl Broker {
         self.drop_bindings(Dest::Exchange(id));
         let outgoing: Vec<BindingRow> = self.bindings.keys().filter(|row| row.source == id).cloned().collect();
         outgoing.iter().for_each(|row| self.drop_row(row));
-        if let Some(exchange) = self.exchanges.remove(id) {
-            if let Some(vhost) = self.vhosts.get_mut(exchange.vhost) {
-                vhost.exchanges.remove(&exchange.name);
-            }
+        if let Some(exchange) = self.exchanges.remove(id)
+            && let Some(vhost) = self.vhosts.get_mut(exchange.vhost)
+        {
+            vhost.exchanges.remove(&exchange.name);
         }
         self.generation += 1;
     }

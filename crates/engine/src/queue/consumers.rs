@@ -1,9 +1,9 @@
 //! Whose turn it is.
 //!
-//! Owns the ring of consumers of one queue: all of them in order of arrival, and those that can take a message now, by priority
-//! and round robin. Consumers join, leave, go to sleep when they have no credit and wake when they have. It must never know how a
-//! consumer is reached. Rules: round robin among equals, higher consumer priorities first while they can take, one at a time for
-//! single active consumers (RabbitMQ).
+//! Owns the ring of consumers of one queue: all of them in order of arrival, and those that can take a message now, by
+//! priority and round robin. Consumers join, leave, go to sleep when they have no credit and wake when they have. It
+//! must never know how a consumer is reached. Rules: round robin among equals, higher consumer priorities first while
+//! they can take, one at a time for single active consumers (RabbitMQ).
 
 use std::collections::VecDeque;
 

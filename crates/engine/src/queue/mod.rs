@@ -1,7 +1,7 @@
 //! One queue: what waits in it, who wants it, and its limits.
 //!
-//! Owns ready entries, the ring of consumers, and the settings Python compiled. Messages come in by `enqueue`, leave by `pop` or for
-//! good by limits; what must be dead-lettered is returned to the caller, because a queue does not route.
+//! Owns ready entries, the ring of consumers, and the settings Python compiled. Messages come in by `enqueue`, leave by
+//! `pop` or for good by limits; what must be dead-lettered is returned to the caller, because a queue does not route.
 //! It must never know a session or an exchange. Rules: RabbitMQ's queue arguments (docs/reference/queues.md).
 
 pub mod consumers;
@@ -160,14 +160,15 @@ impl Queue {
         self.ready.bytes() + self.cold.map_or(0, |cold| cold.bytes)
     }
 
-    /// Does the next message have to come from disk? A queue with priorities knows its next only once it has read them all.
+    /// Does the next message have to come from disk? A queue with priorities knows its next only once it has read them
+    /// all.
     #[inline]
     pub fn is_cold(&self) -> bool {
         self.cold.is_some() && (self.ready.is_empty() || self.ready.has_priorities())
     }
 
-    /// How many should it read on from disk? Many where a consumer or a limit waits for them, else a few: the clock of the first
-    /// one runs even if nobody asks for it.
+    /// How many should it read on from disk? Many where a consumer or a limit waits for them, else a few: the clock of
+    /// the first one runs even if nobody asks for it.
     #[inline]
     pub fn wants_more(&self) -> Option<usize> {
         let low = self.ready.len() < WINDOW_COUNT / 2 || self.ready.has_priorities() || self.ring.has_searched();
@@ -234,7 +235,8 @@ impl Queue {
         true
     }
 
-    /// Do new messages wait on disk? Yes behind a full window, and behind others that wait there, or they would overtake.
+    /// Do new messages wait on disk? Yes behind a full window, and behind others that wait there, or they would
+    /// overtake.
     #[inline]
     pub fn spills(&self) -> bool {
         let full = self.ready.len() >= WINDOW_COUNT || self.ready.bytes() >= WINDOW_BYTES;

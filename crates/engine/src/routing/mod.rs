@@ -1,7 +1,7 @@
 //! Where a message goes: exchanges and their tables.
 //!
-//! Owns the compiled bindings of each exchange. Changes from Python add and remove rows; a published message comes in with its key
-//! and leaves as a list of destinations. It must never touch a queue or a session.
+//! Owns the compiled bindings of each exchange. Changes from Python add and remove rows; a published message comes in
+//! with its key and leaves as a list of destinations. It must never touch a queue or a session.
 //! Rules: AMQP 0-9-1 section 3.1.3 (exchange types), RabbitMQ's headers matching and exchange-to-exchange bindings.
 
 pub mod headers;

@@ -1,8 +1,9 @@
 //! The two protocols, behind one face.
 //!
-//! Owns protocol detection and the closed set of what the engine may ask of a session: take bytes, take an answer, take a delivery,
-//! say whether there is room, tick, end. Sessions call the broker for everything that touches a queue; nobody calls back.
-//! It must never look into a frame after the first eight bytes. Rules: AMQP 0-9-1 section 4.2.2, AMQP 1.0 section 2.2.
+//! Owns protocol detection and the closed set of what the engine may ask of a session: take bytes, take an answer, take
+//! a delivery, say whether there is room, tick, end. Sessions call the broker for everything that touches a queue;
+//! nobody calls back. It must never look into a frame after the first eight bytes. Rules: AMQP 0-9-1 section 4.2.2,
+//! AMQP 1.0 section 2.2.
 
 pub mod amqp091;
 pub mod amqp10;

@@ -1,8 +1,9 @@
 //! Field tables and arrays: the self-describing values of AMQP 0-9-1.
 //!
-//! Owns reading and checking them; `table_writer.rs` writes them. `Table::parse` walks the bytes once and vouches for them; what it returns
-//! is a view that is decoded again only where somebody looks. It must never allocate for reading, recurse without
-//! bound, or give a key a meaning. Rules: AMQP 0-9-1 section 4.2.5.5, with the type letters as RabbitMQ reads them.
+//! Owns reading and checking them; `table_writer.rs` writes them. `Table::parse` walks the bytes once and vouches for
+//! them; what it returns is a view that is decoded again only where somebody looks. It must never allocate for reading,
+//! recurse without bound, or give a key a meaning. Rules: AMQP 0-9-1 section 4.2.5.5, with the type letters as RabbitMQ
+//! reads them.
 
 use std::fmt;
 

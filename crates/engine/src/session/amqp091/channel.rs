@@ -1,8 +1,8 @@
 //! One channel: what it has open, and which method goes where.
 //!
-//! Owns the state of a channel and the dispatch of its methods. Method frames come in decoded once; each is handed to the file that
-//! implements its class. It must never hold a reference to a queue, only its id. Rule: AMQP 0-9-1 section 1.5 (channel class);
-//! a channel that was closed by us ignores everything but close and close-ok.
+//! Owns the state of a channel and the dispatch of its methods. Method frames come in decoded once; each is handed to
+//! the file that implements its class. It must never hold a reference to a queue, only its id. Rule: AMQP 0-9-1 section
+//! 1.5 (channel class); a channel that was closed by us ignores everything but close and close-ok.
 
 use weft_wire::amqp091::frame::Frame;
 use weft_wire::amqp091::{Method, publish_fast, reply};

@@ -1,8 +1,8 @@
 //! Publisher confirms.
 //!
-//! Owns the numbering of publishes on a channel in confirm mode and the acks and nacks that answer them. Outcomes come in one by one
-//! and leave in runs, one frame for each batch of bytes read. It must never ack what a queue has refused. Rule: RabbitMQ's
-//! confirm.select; an ack with `multiple` speaks for everything before it, so runs are sent in order.
+//! Owns the numbering of publishes on a channel in confirm mode and the acks and nacks that answer them. Outcomes come
+//! in one by one and leave in runs, one frame for each batch of bytes read. It must never ack what a queue has refused.
+//! Rule: RabbitMQ's confirm.select; an ack with `multiple` speaks for everything before it, so runs are sent in order.
 
 use weft_wire::amqp091::{Method, reply};
 

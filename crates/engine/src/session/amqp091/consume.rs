@@ -1,8 +1,9 @@
 //! Consumers of a channel: consume, cancel, get, qos.
 //!
-//! Owns the taps of a channel (its consumers as the client knows them) and their prefetch. It joins and leaves queues through the
-//! broker, and writes basic.get's answer itself. It must never deliver to a consumer: `deliver.rs` does, when the queue's turn
-//! comes. Rules: AMQP 0-9-1 section 1.8, RabbitMQ's consumer priorities, exclusive consumers and direct reply-to.
+//! Owns the taps of a channel (its consumers as the client knows them) and their prefetch. It joins and leaves queues
+//! through the broker, and writes basic.get's answer itself. It must never deliver to a consumer: `deliver.rs` does,
+//! when the queue's turn comes. Rules: AMQP 0-9-1 section 1.8, RabbitMQ's consumer priorities, exclusive consumers and
+//! direct reply-to.
 
 use std::rc::Rc;
 
@@ -231,7 +232,8 @@ impl Session {
     }
 }
 
-/// Held deliveries of a cancelled consumer count for nobody's prefetch but the channel's; its slot may be another's soon.
+/// Held deliveries of a cancelled consumer count for nobody's prefetch but the channel's; its slot may be another's
+/// soon.
 pub(super) fn forget_tap(channel: &mut super::channel::Channel, slot: u32) {
     for held in channel.unacked.iter_mut().filter(|held| held.tap == slot) {
         held.tap = GONE_TAP;

@@ -1,8 +1,8 @@
 //! Content on the wire: a message as header and body frames.
 //!
-//! Owns how a message is written for a 0-9-1 client and what publishing reads from its headers. A message of the same protocol passes
-//! through byte for byte; one that died before, failed before, or came by 1.0 gets its properties written anew.
-//! It must never change a body. Rules: AMQP 0-9-1 section 4.2.6, RabbitMQ's x-death, CC and BCC headers.
+//! Owns how a message is written for a 0-9-1 client and what publishing reads from its headers. A message of the same
+//! protocol passes through byte for byte; one that died before, failed before, or came by 1.0 gets its properties
+//! written anew. It must never change a body. Rules: AMQP 0-9-1 section 4.2.6, RabbitMQ's x-death, CC and BCC headers.
 
 use weft_wire::amqp091::frame::{FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD, frame_header};
 use weft_wire::amqp091::properties::Properties;

@@ -1,8 +1,9 @@
 //! Deliveries to the consumers of a connection.
 //!
-//! Owns the last step of the message path: a queue's entry becomes basic.deliver and content frames. Entries come in from
-//! `delivery.rs` for a consumer that said it was ready. It must never take more than prefetch, flow and output allow.
-//! Rule: AMQP 0-9-1 sections 1.8.3.9 and 4.2.6; this is the hot path, one pass, no allocation but the output's own.
+//! Owns the last step of the message path: a queue's entry becomes basic.deliver and content frames. Entries come in
+//! from `delivery.rs` for a consumer that said it was ready. It must never take more than prefetch, flow and output
+//! allow. Rule: AMQP 0-9-1 sections 1.8.3.9 and 4.2.6; this is the hot path, one pass, no allocation but the output's
+//! own.
 
 use std::rc::Rc;
 
@@ -86,7 +87,8 @@ impl Session {
     }
 }
 
-/// The address that stands for the direct reply-to consumer of a channel: the channel, and a word that cannot be guessed.
+/// The address that stands for the direct reply-to consumer of a channel: the channel, and a word that cannot be
+/// guessed.
 pub(super) fn reply_address(io: &Io, number: u16, secret: u64) -> Name {
     let mut address = REPLY_QUEUE.to_vec();
     address.extend_from_slice(format!(".{:x}.{number:x}.{secret:016x}", io.id.raw()).as_bytes());

@@ -1,8 +1,9 @@
 //! AMQP 0-9-1, the server's side of one connection.
 //!
-//! Owns the connection's state and its channels. Frames come in whole; replies, deliveries and closes go out to the connection's
-//! output; questions go to Python as events and park the connection until they are answered. It must never touch another
-//! connection. Rules: AMQP 0-9-1 sections 1.4, 2.2.4 and 4.2, RabbitMQ's extensions (docs/reference/amqp-0-9-1.md).
+//! Owns the connection's state and its channels. Frames come in whole; replies, deliveries and closes go out to the
+//! connection's output; questions go to Python as events and park the connection until they are answered. It must never
+//! touch another connection. Rules: AMQP 0-9-1 sections 1.4, 2.2.4 and 4.2, RabbitMQ's extensions
+//! (docs/reference/amqp-0-9-1.md).
 
 mod ack;
 mod channel;
@@ -78,8 +79,8 @@ struct Abilities {
     consumer_cancel_notify: bool,
     connection_blocked: bool,
     authentication_failure_close: bool,
-    /// Reads `basic.qos` as the specification has it (`global` unset: the channel): py-amqp does so with every server that does
-    /// not call itself RabbitMQ (decision 0004).
+    /// Reads `basic.qos` as the specification has it (`global` unset: the channel): py-amqp does so with every server
+    /// that does not call itself RabbitMQ (decision 0004).
     channel_qos: bool,
 }
 
@@ -168,7 +169,8 @@ impl Session {
             }
             Method::ConnectionCloseOk => io.finish("closed"),
             _ if matches!(self.state, State::Closing) => {}
-            // Nothing that lasts hangs on a password once it was checked; tokens, whose renewal would, are not spoken here.
+            // Nothing that lasts hangs on a password once it was checked; tokens, whose renewal would, are not spoken
+            // here.
             Method::ConnectionUpdateSecret { .. } => {
                 Method::ConnectionUpdateSecretOk.encode_frame(0, &mut io.output);
             }

@@ -1,7 +1,8 @@
 //! The opening of a 0-9-1 connection: start, authentication, tune, open.
 //!
-//! Owns the handshake up to open-ok. The client's mechanism and response go to Python, and so does the virtual host; the limits of
-//! both sides meet in tune. It must never judge a password. Rules: AMQP 0-9-1 sections 2.2.4 and 1.4.2, RabbitMQ's capabilities.
+//! Owns the handshake up to open-ok. The client's mechanism and response go to Python, and so does the virtual host;
+//! the limits of both sides meet in tune. It must never judge a password. Rules: AMQP 0-9-1 sections 2.2.4 and 1.4.2,
+//! RabbitMQ's capabilities.
 
 use weft_wire::amqp091::frame::{FRAME_HEARTBEAT, FRAME_METHOD, Frame};
 use weft_wire::amqp091::table::{Table, TableWriter, Value};
@@ -40,7 +41,7 @@ pub(super) enum Opening {
     /// Tuned: open comes next.
     Tuned,
     /// Python judges the virtual host.
-    Opening,
+    Vhost,
 }
 
 impl Session {
@@ -108,7 +109,7 @@ impl Session {
                 let (conn, wire) = (io.id.raw(), Wire::Amqp091);
                 let (container, properties) = (String::new(), Fields::Empty);
                 broker.events.push(Event::OpenRequested { request, conn, wire, vhost, container, properties });
-                self.state = State::Opening(Opening::Opening);
+                self.state = State::Opening(Opening::Vhost);
                 io.parked = Some(Wait::Answer(request));
             }
             (_, Method::ConnectionClose { .. }) => {
@@ -184,7 +185,7 @@ impl Session {
                     false => io.finish(text),
                 }
             }
-            (Opening::Opening, Answer::Accept { principal, .. }) => {
+            (Opening::Vhost, Answer::Accept { principal, .. }) => {
                 io.principal = principal;
                 if let Some(principal) = broker.principal(principal) {
                     (self.vhost, self.user) = (principal.vhost, principal.user.clone());

@@ -1,8 +1,9 @@
 //! Publishing on a channel: from basic.publish to the broker.
 //!
-//! Owns the gathering of content frames and the checks a publish must pass. Frames come in; a message goes to the broker; returns and
-//! confirms go out. When method, header and body lie in one read, the whole message is taken at once with a single copy.
-//! It must never route by itself. Rules: AMQP 0-9-1 sections 1.8.3.7 and 4.2.6, RabbitMQ's CC/BCC, user-id and direct reply-to.
+//! Owns the gathering of content frames and the checks a publish must pass. Frames come in; a message goes to the
+//! broker; returns and confirms go out. When method, header and body lie in one read, the whole message is taken at
+//! once with a single copy. It must never route by itself. Rules: AMQP 0-9-1 sections 1.8.3.7 and 4.2.6, RabbitMQ's
+//! CC/BCC, user-id and direct reply-to.
 
 use std::rc::Rc;
 
@@ -151,7 +152,8 @@ impl Session {
             used += body.size;
             broker.spend(2);
         }
-        // One copy for properties and body; the eight bytes of framing between them are copied along and never looked at.
+        // One copy for properties and body; the eight bytes of framing between them are copied along and never looked
+        // at.
         let start = frame::HEADER_LEN + HEADER_FIXED;
         let body_at = head.size + frame::HEADER_LEN - start;
         let end = if body_len > 0 { body_at + body_len } else { header.properties.len() };

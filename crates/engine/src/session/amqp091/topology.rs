@@ -1,8 +1,8 @@
 //! Changes of topology that a client asks for: declare, delete, bind, unbind, purge.
 //!
-//! Owns the translation between methods and Python's decisions. A method becomes an event and parks the connection; the answer becomes
-//! the method's reply, or the close that refuses it. It must never decide whether an exchange or a queue may be made.
-//! Rules: AMQP 0-9-1 sections 1.6 and 1.7; the decisions are in `src/weft/broker/topology.py`.
+//! Owns the translation between methods and Python's decisions. A method becomes an event and parks the connection; the
+//! answer becomes the method's reply, or the close that refuses it. It must never decide whether an exchange or a queue
+//! may be made. Rules: AMQP 0-9-1 sections 1.6 and 1.7; the decisions are in `src/weft/broker/topology.py`.
 
 use weft_wire::amqp091::table::Table;
 use weft_wire::amqp091::{Method, reply};

@@ -1,8 +1,9 @@
 //! Transactions of a channel: tx.select, commit, rollback.
 //!
-//! Owns what a channel in tx mode published and settled since its last commit. Publishes are kept, settlements are marked; commit does
-//! both, rollback forgets them. It must never let a message of an open transaction be seen. Rule: AMQP 0-9-1 section 1.9 with
-//! RabbitMQ's reading: after rollback the deliveries are unsettled as before, and are not delivered again by themselves.
+//! Owns what a channel in tx mode published and settled since its last commit. Publishes are kept, settlements are
+//! marked; commit does both, rollback forgets them. It must never let a message of an open transaction be seen. Rule:
+//! AMQP 0-9-1 section 1.9 with RabbitMQ's reading: after rollback the deliveries are unsettled as before, and are not
+//! delivered again by themselves.
 
 use weft_wire::amqp091::{Method, reply};
 
