@@ -222,9 +222,9 @@ mod tests {
                 }
             });
         }
-        assert_eq!(super::header(b"\x00\x53\x70\xc0\x04\x02\x40\x50\x04").and_then(|peek| peek.priority), Some(4));
-        assert_eq!(super::header(b"\x00\x53\x70\x45"), Some(HeaderPeek::default()));
-        assert_eq!(super::header(b"\x00\x53\x73\x45"), None);
+        assert_eq!(header(b"\x00\x53\x70\xc0\x04\x02\x40\x50\x04").and_then(|peek| peek.priority), Some(4));
+        assert_eq!(header(b"\x00\x53\x70\x45"), Some(HeaderPeek::default()));
+        assert_eq!(header(b"\x00\x53\x73\x45"), None);
     }
 
     #[test]
