@@ -13,7 +13,8 @@ use crate::ranges::Ranges;
 pub struct Target {
     /// The queue's number, which is never used again.
     pub queue_no: u64,
-    /// Where the message stands in the queue; no two messages of a queue share a position.
+    /// Where the message stands in the queue; no two messages of a queue share a position. What is not transient must
+    /// come at rising positions, after a restart from `RecoveredQueue::next_position` on; transient ones may come late.
     pub position: u64,
     /// When it expires in this queue, in milliseconds since 1970; 0 for never.
     pub expires_ms: u64,

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use weft_journal::{
-    Config, Done, FileInfo, Job, JobKind, Journal, Random, Read, ReadDone, Recovered, SimDisk, Storage, Target, recover,
+    Config, Done, FileInfo, Job, Journal, Random, Read, ReadDone, Recovered, SimDisk, Storage, Target, recover,
 };
+
+pub const HEAD: &[u8] = b"exchange/key";
 
 /// Queue → position → body, and whether it is transient.
 pub type State = BTreeMap<u64, BTreeMap<u64, (Vec<u8>, bool)>>;
@@ -137,17 +139,12 @@ pub fn drain(journal: &mut Journal, storage: &dyn Storage, queue: u64, count: us
         };
         for message in messages.iter() {
             assert!(message.position >= from, "out of order");
-            assert_eq!(message.head, head_of(queue, message.position).as_slice());
+            assert_eq!(message.head, HEAD);
             from = message.position + 1;
             found.push((message.position, message.body.to_vec(), message.transient));
         }
     }
     panic!("reading queue {queue} does not end");
-}
-
-/// A head that says whose it is; shared messages have that of their first target.
-pub fn head_of(_queue: u64, _position: u64) -> Vec<u8> {
-    b"exchange/key".to_vec()
 }
 
 /// A journal, its disk and its model.
@@ -230,8 +227,7 @@ impl Harness {
 
     fn store(&mut self, body: &[u8], targets: &[Target]) {
         let (left, right) = body.split_at(body.len() / 2);
-        let head = head_of(0, 0);
-        let batch = self.journal.append_message(&head, [left, right].into_iter(), targets).expect("small enough");
+        let batch = self.journal.append_message(HEAD, [left, right].into_iter(), targets).expect("small enough");
         for target in targets {
             self.note(batch, Effect::Put(target.queue_no, target.position, body.to_vec(), target.transient));
         }
@@ -426,10 +422,6 @@ impl Harness {
             }
         }
         state
-    }
-
-    pub fn out_of_reads(&self) -> bool {
-        self.jobs.iter().all(|job| job.kind() != JobKind::Read)
     }
 }
 
