@@ -18,6 +18,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 Reason = Literal["rejected", "expired", "maxlen"]
+Outcome = Literal["accepted", "rejected", "returned"]
 Headers = Mapping[str, object]
 
 
@@ -40,7 +41,7 @@ class Copy:
     message: Message
     lane: int
     position: int
-    expires_ms: int | None
+    expires_ns: int | None
     redelivered: bool = False
 
     def __lt__(self, other: Copy) -> bool:
@@ -88,6 +89,12 @@ class Queue:
     def is_full(self) -> bool:
         return self.settings.length_max is not None and len(self.ready) >= self.settings.length_max
 
+    @property
+    def is_over(self) -> bool:
+        """Must it drop its head? One that refuses may be too long as well, by what came back."""
+        length_max = self.settings.length_max
+        return self.settings.overflow == "drop-head" and length_max is not None and len(self.ready) > length_max
+
     def take(self) -> Copy:
         """The head goes out."""
         self.unsettled += 1
@@ -105,6 +112,14 @@ class Binding(NamedTuple):
     arguments: tuple[tuple[str, object], ...] = ()
 
 
+class Held(NamedTuple):
+    """A delivery that waits for its outcome; without a consumer if it was asked for by itself."""
+
+    queue: Queue
+    copy: Copy
+    consumer: int | None
+
+
 class Result(NamedTuple):
     """What became of a publish: queues it was routed to, and those that refused it."""
 
@@ -114,15 +129,20 @@ class Result(NamedTuple):
 
 @cache
 def topic_pattern(pattern: str) -> re.Pattern[str]:
-    """`*` is one word, `#` any number of them; the empty key is one empty word."""
+    """`*` is one word, `#` any number of them."""
     text = ""
-    for word in pattern.split("."):
+    for word in _words(pattern):
         text += r"(?:\.[^.]*)*" if word == "#" else r"\." + (r"[^.]*" if word == "*" else re.escape(word))
     return re.compile(text)
 
 
 def topic_matches(pattern: str, key: str) -> bool:
-    return topic_pattern(pattern).fullmatch("." + key) is not None
+    return topic_pattern(pattern).fullmatch("".join("." + word for word in _words(key))) is not None
+
+
+def _words(key: str) -> list[str]:
+    """Between dots there may be nothing and it is a word; the empty key has none."""
+    return key.split(".") if key else []
 
 
 def headers_match(arguments: Headers, headers: Headers) -> bool:
@@ -138,14 +158,15 @@ def headers_match(arguments: Headers, headers: Headers) -> bool:
 class Model:
     """One virtual host."""
 
-    def __init__(self) -> None:
-        self.now_ms = 0
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
         self.exchanges: dict[str, str] = {}
         self.queues: dict[str, Queue] = {}
         self.bindings: set[Binding] = set()
         self.totals: Counter[str] = Counter()
         self.out: dict[str, list[Copy]] = {}
         """Copies on their way to consumers since `sent` was last called, by queue, in order."""
+        self.held: dict[int, Held] = {}
         self.is_open = False
         """Dead letters of two queues met in a third within one step: their order is nobody's to say."""
         self._dying: deque[tuple[Queue, Message, Reason]] = deque()
@@ -227,9 +248,9 @@ class Model:
                 self._dying.append((queue, message, "maxlen"))
             return False
         ttls = [ttl for ttl in (settings.ttl_ms, message.ttl_ms) if ttl is not None]
-        expires_ms = self.now_ms + min(ttls) if ttls else None
+        expires_ns = self.now_ns + min(ttls) * 1_000_000 if ttls else None
         lane = min(message.priority, settings.priority_max)
-        queue.ready.append(Copy(message, lane, queue.position, expires_ms))
+        queue.ready.append(Copy(message, lane, queue.position, expires_ns))
         queue.ready.sort()
         queue.position += 1
         queue.counts["published"] += 1
@@ -251,12 +272,12 @@ class Model:
     def _pump(self, queue: Queue) -> None:
         while queue.ready:
             head = queue.ready[0]
-            if head.expires_ms is not None and head.expires_ms < self.now_ms:
+            if head.expires_ns is not None and head.expires_ns < self.now_ns:
                 self._died(queue, queue.ready.pop(0), "expired")
             elif sum(queue.credit.values()) > len(self.out.get(queue.name, ())):
                 self.out.setdefault(queue.name, []).append(queue.take())
                 self.totals["delivered"] += 1
-            elif queue.settings.length_max is not None and len(queue.ready) > queue.settings.length_max:
+            elif queue.is_over:
                 self._died(queue, queue.ready.pop(0), "maxlen")
             else:
                 return
@@ -284,10 +305,18 @@ class Model:
         for name in sorted(targets):
             self._pump(self.queues[name])
 
-    def advance(self, now_ms: int) -> None:
+    def advance(self, now_ns: int) -> None:
+        """Time passes; each head dies at its own time, so that the dead letters it becomes live from then on."""
         self._begin()
-        self.now_ms = now_ms
-        self._settle_down(self.queues)
+        while (due_ns := self._next_due_ns()) is not None and due_ns <= now_ns:
+            self.now_ns = due_ns
+            self._sources.clear()
+            self._settle_down(self.queues)
+        self.now_ns = now_ns
+
+    def _next_due_ns(self) -> int | None:
+        heads = (queue.ready[0].expires_ns for queue in self.queues.values() if queue.ready)
+        return min((expires_ns + 1 for expires_ns in heads if expires_ns is not None), default=None)
 
     # consumers
 
@@ -298,19 +327,17 @@ class Model:
         queue.credit[consumer] = queue.credit.get(consumer, 0) + credit
         self._settle_down([name])
 
-    def cancel(self, name: str, consumer: int) -> None:
-        if name in self.queues:
-            self.queues[name].credit.pop(consumer, None)
-
     def sent(self, name: str) -> list[Copy]:
-        """What went to consumers of a queue since the last time it was asked."""
+        """What went to consumers of a queue since it was last asked."""
         return self.out.pop(name, [])
 
-    def got(self, name: str, consumer: int) -> None:
-        """A consumer was seen to have one of them."""
-        self.queues[name].credit[consumer] -= 1
+    def got(self, token: int, name: str, copy: Copy, consumer: int) -> None:
+        """A consumer was seen to have one of them; from now on `token` names the delivery."""
+        queue = self.queues[name]
+        queue.credit[consumer] -= 1
+        self.held[token] = Held(queue, copy, consumer)
 
-    def get(self, name: str) -> Copy | None:
+    def get(self, name: str, token: int) -> Copy | None:
         """The head, for a client that asks for one message."""
         self._begin()
         self._settle_down([name])
@@ -318,28 +345,39 @@ class Model:
         if not queue.ready:
             return None
         self.totals["delivered"] += 1
-        copy = queue.take()
+        self.held[token] = Held(queue, queue.take(), None)
         self._settle_down([name])
-        return copy
+        return self.held[token].copy
 
-    def settle(self, queue: Queue, copies: list[Copy], outcome: Literal["accepted", "rejected", "returned"]) -> None:
-        """Deliveries end. A queue that is gone took its messages with it."""
+    def settle(self, tokens: Iterable[int], outcome: Outcome, *, gives_credit: bool = False) -> None:
+        """Deliveries end, in this order. A queue that is gone took its messages with it."""
         self._begin()
-        self.totals["settled"] += len(copies) if outcome == "accepted" else 0
-        if self.queues.get(queue.name) is not queue:
-            return
-        queue.unsettled -= len(copies)
-        if outcome == "accepted":
-            queue.counts["settled"] += len(copies)
-        for copy in copies:
+        touched = set()
+        for token in tokens:
+            queue, copy, consumer = self.held.pop(token)
+            self.totals["settled"] += outcome == "accepted"
+            if self.queues.get(queue.name) is not queue:
+                continue
+            touched.add(queue.name)
+            queue.unsettled -= 1
+            if gives_credit and consumer in queue.credit:
+                queue.credit[consumer] += 1
             if outcome == "rejected":
                 self._died(queue, copy, "rejected")
-            elif outcome == "returned":
-                queue.counts["returned"] += 1
+                continue
+            queue.counts["settled" if outcome == "accepted" else "returned"] += 1
+            if outcome == "returned":
                 self.totals["returned"] += 1
                 copy.redelivered = True
                 insort(queue.ready, copy)
-        self._settle_down([queue.name])
+        self._settle_down(touched)
+
+    def leave(self, consumers: Iterable[int], tokens: Iterable[int]) -> None:
+        """Consumers go; what they held goes back to its place."""
+        for consumer in consumers:
+            for queue in self.queues.values():
+                queue.credit.pop(consumer, None)
+        self.settle(tokens, "returned")
 
     def check(self) -> None:
         """Every copy is somewhere, once."""
