@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use weft_wire::amqp10::sections::{self, Span};
 use weft_wire::amqp10::{Composite, MessageId, Properties as Properties10, Value as Value10};
 use weft_wire::amqp091::properties::{Properties, peek};
-use weft_wire::amqp091::table::Value;
+use weft_wire::amqp091::table::{Table, Value};
 
 use crate::broker::{Death, Reason};
 use crate::message::{Kind, Message};
@@ -18,14 +18,41 @@ use crate::routing::field_ref;
 use crate::routing::headers::FieldRef;
 use crate::routing::selector::{Name, Operand};
 
-/// A header (0-9-1) or application property (1.0).
-pub fn header<'m>(message: &'m Message, name: &[u8]) -> Option<FieldRef<'m>> {
-    match &message.kind {
-        Kind::Amqp091 => peek(message.head()).ok()?.headers?.get(name).map(field_ref),
-        Kind::Amqp10(head) => {
-            property(message, head.application_properties, std::str::from_utf8(name).ok()?).map(field_of)
-        }
+/// The headers (0-9-1) or application properties (1.0) of one message. They are read and put in order at the first
+/// question, so that a thousand bindings may ask of a message with a thousand headers.
+pub struct Headers<'m> {
+    message: &'m Message,
+    sorted: Option<Vec<(&'m [u8], FieldRef<'m>)>>,
+}
+
+impl<'m> Headers<'m> {
+    pub fn of(message: &'m Message) -> Self {
+        Self { message, sorted: None }
     }
+
+    /// The first header of that name.
+    pub fn get(&mut self, name: &[u8]) -> Option<FieldRef<'m>> {
+        let sorted = self.sorted.get_or_insert_with(|| sorted_headers(self.message));
+        let at = sorted.partition_point(|(key, _)| *key < name);
+        sorted.get(at).filter(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+}
+
+fn sorted_headers(message: &Message) -> Vec<(&[u8], FieldRef<'_>)> {
+    let mut all: Vec<(&[u8], FieldRef<'_>)> = match &message.kind {
+        Kind::Amqp091 => {
+            let headers = peek(message.head()).ok().and_then(|peek| peek.headers).unwrap_or(Table::EMPTY);
+            headers.iter().map(|(key, value)| (key, field_ref(value))).collect()
+        }
+        Kind::Amqp10(head) => {
+            let section = head.application_properties.map(|span| span.of(message.head()));
+            let map = section.and_then(|section| sections::decode_map(section).ok());
+            let pairs = map.into_iter().flat_map(|map| map.iter());
+            pairs.filter_map(|(key, value)| Some((key.as_str()?.as_bytes(), field_of(value)))).collect()
+        }
+    };
+    all.sort_by_key(|(key, _)| *key);
+    all
 }
 
 /// The routing keys of a message's CC header (0-9-1) or x-cc annotation (1.0).

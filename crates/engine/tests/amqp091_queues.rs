@@ -291,7 +291,7 @@ fn one_consumer_at_a_time_and_then_the_next() {
 }
 
 #[test]
-fn a_delayed_message_is_routed_when_its_time_has_come() {
+fn a_delayed_message_is_routed_when_its_time_has_come_with_all_its_keys() {
     let (mut node, mut client) = pair();
     let arguments = table(|table| table.str(b"x-delayed-type", b"direct"));
     let declare = Method::ExchangeDeclare {
@@ -305,16 +305,37 @@ fn a_delayed_message_is_routed_when_its_time_has_come() {
         arguments: Table::trusted(&arguments),
     };
     client.call(&mut node, &declare);
-    client.declare(&mut node, "q", |_| ());
-    client.bind(&mut node, "q", "later", "key");
-    let headers = table(|table| table.i64(b"x-delay", 100));
+    for queue in ["q", "copy", "blind"] {
+        client.declare(&mut node, queue, |_| ());
+        client.bind(&mut node, queue, "later", queue);
+    }
+    let headers = table(|table| {
+        table.i64(b"x-delay", 100);
+        table.array(b"CC", |keys| keys.str(b"copy"));
+        table.array(b"BCC", |keys| keys.str(b"blind"));
+    });
     let properties = Properties { headers: Some(Table::trusted(&headers)), ..Properties::default() };
-    client.publish_with(&mut node, "later", "key", &properties, b"later");
-    client.publish(&mut node, "later", "key", b"now");
+    client.publish_with(&mut node, "later", "q", &properties, b"later");
+    client.publish(&mut node, "later", "q", b"now");
     node.advance_ms(99);
     assert_eq!(node.queue("q").0, 1);
     node.advance_ms(1);
     assert_eq!(texts(&drain(&mut node, &mut client, "q")), ["now", "later"]);
+    assert_eq!((node.queue("copy").0, node.queue("blind").0), (1, 1));
+}
+
+#[test]
+fn a_message_with_more_keys_than_may_be_matched_in_one_go_is_refused() {
+    for (count, taken) in [(1_000, true), (1_001, false)] {
+        let (mut node, mut client) = pair();
+        client.declare(&mut node, "q", |_| ());
+        let headers = table(|table| {
+            table.array(b"CC", |keys| (0..count).for_each(|_| keys.str(b"q")));
+        });
+        let properties = Properties { headers: Some(Table::trusted(&headers)), ..Properties::default() };
+        let said = client.publish_with(&mut node, "", "elsewhere", &properties, b"x");
+        assert_eq!((said.is_empty(), node.queue("q").0), (taken, usize::from(taken)));
+    }
 }
 
 #[test]

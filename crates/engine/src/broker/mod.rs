@@ -27,6 +27,7 @@ use crate::timers::{Due, Timers};
 
 use deadletter::Dying;
 pub use deadletter::{Death, Reason};
+use publish::Delayed;
 pub use publish::Published;
 pub use settle::Outcome;
 pub use stored::Store;
@@ -139,7 +140,7 @@ pub struct Broker {
     pub store: Option<Store>,
     /// Queues whose reads came back: who waited for them is read on.
     pub arrived: Vec<QueueId>,
-    delayed: Map<u64, (ExchangeId, Rc<Message>)>,
+    delayed: Map<u64, Delayed>,
     delayed_count: u64,
     route_mark: u64,
     route: Vec<QueueId>,

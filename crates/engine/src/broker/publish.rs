@@ -16,6 +16,9 @@ use crate::queue::{Offer, QueueId};
 use crate::routing::{Dest, ExchangeId};
 use crate::timers::Due;
 
+/// Bindings of a headers exchange that are looked at for one unit of work.
+const ROWS_PER_UNIT: usize = 8;
+
 /// What became of a published message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
@@ -25,6 +28,13 @@ pub struct Published {
     pub rejected: bool,
     /// It is safe once the disk has it.
     pub stored: bool,
+}
+
+/// A message that waits for its time.
+pub(super) struct Delayed {
+    exchange: ExchangeId,
+    message: Rc<Message>,
+    more_keys: Vec<Box<[u8]>>,
 }
 
 impl Broker {
@@ -44,6 +54,7 @@ impl Broker {
         self.route_mark += 1;
         let mark = self.route_mark;
         let mut visit = vec![exchange];
+        let mut headers = fields::Headers::of(message);
         while let Some(id) = visit.pop() {
             let Some(exchange) = self.exchanges.get_mut(id) else { continue };
             if std::mem::replace(&mut exchange.mark, mark) == mark {
@@ -67,18 +78,21 @@ impl Broker {
                 }
             };
             let is_default = exchange.name.is_empty();
-            for key in std::iter::once(&*message.routing_key).chain(more_keys.iter().copied()) {
+            let keys = if exchange.reads_key() { 1 + more_keys.len() } else { 1 };
+            for key in std::iter::once(&*message.routing_key).chain(more_keys.iter().copied()).take(keys) {
                 if is_default {
                     let queue = self.vhosts.get(exchange.vhost).and_then(|vhost| vhost.queues.get(key));
                     queue.into_iter().for_each(|id| found(Dest::Queue(*id)));
                 } else {
-                    exchange.find(key, |name| fields::header(message, name), &mut found);
+                    exchange.find(key, |name| headers.get(name), &mut found);
                 }
             }
             if !matched && let (Some(name), Some(vhost)) = (&exchange.alternate, self.vhosts.get(exchange.vhost)) {
                 visit.extend(vhost.exchanges.get(name).copied());
             }
-            self.work_left = self.work_left.saturating_sub((targets.len() + visit.len()).saturating_sub(before) as u32);
+            let work =
+                (targets.len() + visit.len()).saturating_sub(before) + keys - 1 + exchange.rows_read() / ROWS_PER_UNIT;
+            self.work_left = self.work_left.saturating_sub(work as u32);
         }
         targets
     }
@@ -176,18 +190,20 @@ impl Broker {
         }
     }
 
-    /// Keeps a message until its time, then routes it by `exchange`.
-    pub fn delay(&mut self, exchange: ExchangeId, message: Rc<Message>, delay_ms: u64) {
+    /// Keeps a message until its time, then routes it as `publish` would.
+    pub fn delay(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[Box<[u8]>], delay_ms: u64) {
         self.delayed_count += 1;
-        self.delayed.insert(self.delayed_count, (exchange, message));
+        let delayed = Delayed { exchange, message: Rc::clone(message), more_keys: more_keys.to_vec() };
+        self.delayed.insert(self.delayed_count, delayed);
         let at_ns = self.now_ns.saturating_add(delay_ms.saturating_mul(1_000_000)).min(NEVER - 1);
         self.timers.set(at_ns, Due::Delayed(self.delayed_count));
     }
 
     /// A delayed message's time has come.
     pub fn release_delayed(&mut self, number: u64) {
-        if let Some((exchange, message)) = self.delayed.remove(&number) {
-            self.publish(exchange, &message, &[]);
+        if let Some(Delayed { exchange, message, more_keys }) = self.delayed.remove(&number) {
+            let more_keys: Vec<&[u8]> = more_keys.iter().map(|key| &**key).collect();
+            self.publish(exchange, &message, &more_keys);
         }
     }
 

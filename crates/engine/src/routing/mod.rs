@@ -75,6 +75,16 @@ impl Exchange {
         matches!(self.table, Bindings::Headers(_))
     }
 
+    /// Does the choice depend on the routing key at all?
+    pub fn reads_key(&self) -> bool {
+        matches!(self.table, Bindings::Direct(_) | Bindings::Topic(..))
+    }
+
+    /// Bindings that have to be looked at one by one for each message.
+    pub fn rows_read(&self) -> usize {
+        if let Bindings::Headers(rows) = &self.table { rows.len() } else { 0 }
+    }
+
     /// bind(self, key, dest).
     pub fn bind(&mut self, routing_key: &[u8], arguments: Table<'_>, dest: Dest) {
         match &mut self.table {

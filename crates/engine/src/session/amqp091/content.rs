@@ -14,6 +14,8 @@ use crate::broker::Death;
 use crate::convert;
 use crate::message::{Kind, Message};
 
+/// Routing keys that one message may have besides its own: each is matched, in one go.
+const COPIES_MAX: usize = 1_000;
 /// Longest delay of a message: 2^32 - 1 ms, 49 days.
 const DELAY_MS_MAX: i64 = u32::MAX as i64;
 
@@ -140,6 +142,10 @@ pub(super) fn extras(headers: Table<'_>) -> Result<Extras, Fault> {
                 };
                 extras.has_bcc |= key == b"BCC";
                 extras.more_keys.extend(keys.iter().filter_map(|key| key.as_bytes()).map(Box::from));
+                if extras.more_keys.len() > COPIES_MAX {
+                    let text = format!("more than {COPIES_MAX} routing keys in CC and BCC");
+                    return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
+                }
             }
             b"x-delay" => extras.delay_ms = value.as_i64().unwrap_or(0).clamp(0, DELAY_MS_MAX) as u64,
             _ => {}

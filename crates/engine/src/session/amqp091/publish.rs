@@ -17,6 +17,7 @@ use super::{Fault, Session, Step, Stepped, show};
 use crate::broker::{Broker, Published};
 use crate::conn::Io;
 use crate::event::{Access, Resource};
+use crate::memory::MESSAGE_OVERHEAD_BYTES;
 use crate::message::{Body, Gatherer, Kind, Message, Name, Traits};
 use crate::queue::QueueId;
 use crate::routing::ExchangeId;
@@ -273,7 +274,7 @@ impl Session {
     fn hand_on(&mut self, io: &mut Io, broker: &mut Broker, number: u16, finished: Finished) -> Result<(), Fault> {
         let bytes_max = broker.limits.transaction_bytes_max;
         if let Some(transaction) = self.channel(number).and_then(|channel| channel.transaction.as_mut()) {
-            transaction.bytes += finished.message.body_len() as u64;
+            transaction.bytes += finished.message.body_len() as u64 + MESSAGE_OVERHEAD_BYTES;
             if transaction.bytes > bytes_max {
                 let text = format!("transaction holds more than {bytes_max} bytes");
                 return Err(Fault::channel(reply::RESOURCE_ERROR, text));
@@ -292,7 +293,7 @@ impl Session {
         let published = match &finished.targets {
             Some(targets) => broker.deliver_to(targets, message),
             None if finished.delay_ms > 0 => {
-                broker.delay(finished.exchange, Rc::clone(message), finished.delay_ms);
+                broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms);
                 Published { queues: 1, ..Published::default() }
             }
             None => self.route_and_remember(broker, number, &finished),

@@ -299,7 +299,7 @@ impl Inlet {
 pub(super) fn route(broker: &mut Broker, finished: &Finished) -> Published {
     let message = &finished.message;
     if finished.delay_ms > 0 {
-        broker.delay(finished.exchange, Rc::clone(message), finished.delay_ms);
+        broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms);
         return Published { queues: 1, ..Published::default() };
     }
     if is_reply(message) {
