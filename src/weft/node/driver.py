@@ -9,6 +9,7 @@ Rule: output is written once per turn of the loop, or at once when the engine sa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns, time_ns
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from weft.model.events import (
     AddressRequested,
     AttachRequested,
     AuthRequested,
+    DiskAlarm,
     Event,
     HangUp,
     LinkClosed,
@@ -44,6 +46,9 @@ LINGER_S = 3.0
 
 DRAIN_S = 5.0
 """Time all peers together have to close when the node stops."""
+
+LOG = logging.getLogger("weft")
+"""What an operator must know while the node serves; without a handler of the program's own, Python prints it."""
 
 RARE = ~(OUTPUT | FLUSH)
 REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, AttachRequested, AddressRequested)
@@ -83,6 +88,7 @@ class Driver:
         self._flush_due = False
         self._flushing = False
         self._advance_due = False
+        self._alarms: set[type[Event]] = set()
         self._lingering: dict[int, float] = {}
         self._reaper: asyncio.TimerHandle | None = None
         self._empty: asyncio.Future[None] | None = None
@@ -90,6 +96,7 @@ class Driver:
             HangUp: self._on_hang_up,
             ReadingResumed: self._on_reading_resumed,
             MemoryAlarm: self._on_memory_alarm,
+            DiskAlarm: self._on_disk_alarm,
             LinkClosed: self._on_link_closed,
         }
         self._disk = Disk(self._loop, self._on_disk_done)
@@ -248,7 +255,22 @@ class Driver:
             connection.transport.resume_reading()
 
     def _on_memory_alarm(self, event: MemoryAlarm) -> None:
-        self.local.hold(event.raised)
+        self._hold_local(event)
+
+    def _on_disk_alarm(self, event: DiskAlarm) -> None:
+        if event.raised:
+            LOG.warning("the disk takes no messages, their publishers wait: %s", event.text)
+        else:
+            LOG.warning("the disk takes messages again")
+        self._hold_local(event)
+
+    def _hold_local(self, alarm: MemoryAlarm | DiskAlarm) -> None:
+        """Senders of this process wait while any alarm is on."""
+        if alarm.raised:
+            self._alarms.add(type(alarm))
+        else:
+            self._alarms.discard(type(alarm))
+        self.local.hold(bool(self._alarms))
 
     def _on_link_closed(self, event: LinkClosed) -> None:
         if event.conn == 0:
