@@ -150,7 +150,9 @@ impl Session {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(error) => {
-                    self.fail(io, broker, 0, Fault::connection(condition::CONNECTION_FRAMING_ERROR, error.to_string()));
+                    self.close_connection(io, broker, condition::CONNECTION_FRAMING_ERROR, &error.to_string());
+                    // Where the next frame begins is lost, so the peer's own close would not be seen.
+                    io.finish(error.to_string());
                     break;
                 }
             };
