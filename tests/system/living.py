@@ -148,7 +148,8 @@ def _cut(client: pika.BlockingConnection | Client10) -> None:
     if client.is_open:
         # It reads the end of its socket; what it says about it is no news.
         with contextlib.suppress(AMQPError):
-            client.process_data_events(time_limit=0)
+            while client.is_open:
+                client.process_data_events(time_limit=1)
 
 
 def publish_stored(node: LivingNode, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:

@@ -23,7 +23,7 @@ from .living import PERSISTENT, LivingNode
 
 ROUNDS = int(os.environ.get("WEFT_CRASH_ROUNDS", "8"))
 SEED = int(os.environ.get("WEFT_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
-LIFE_S = (0.05, 2.5)
+LIFE_S = (0.05, 2.0)
 IN_FLIGHT = 50
 FENCE_EVERY = 20
 FENCE = "fence"

@@ -19,7 +19,7 @@ from interop.test_proton_transactions import Coordinator, accept_in
 
 from .living import PERSISTENT, LivingNode, get_all, publish_stored
 
-KILLS = 4
+KILLS = 3
 PARTS = 20  # messages of one transaction in each queue
 
 
