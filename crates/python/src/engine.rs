@@ -4,6 +4,7 @@
 //! takes and returns small numbers or bytes; one bytes object per connection and flush. It must never allocate a Python
 //! object per message, except in `take`, which is for Python itself. Rule: `src/weft/_kernel.pyi`.
 
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,10 +25,33 @@ use crate::disk::DiskJob;
 use crate::events::Classes;
 use crate::tables;
 
+/// The engine, of which one thread at a time holds everything there is.
+struct Alone(Native);
+
+// SAFETY: the counted references inside an engine are not atomic, but every one of them lives inside it: no method hands one out. The
+// interpreter's lock (this module does not offer to run without it) and PyO3's borrow of the object let one thread in at a time, so the
+// whole may be used, or dropped by the garbage collector, on any thread.
+unsafe impl Send for Alone {}
+// SAFETY: as above; shared borrows are also serialised by the interpreter's lock.
+unsafe impl Sync for Alone {}
+
+impl Deref for Alone {
+    type Target = Native;
+    fn deref(&self) -> &Native {
+        &self.0
+    }
+}
+
+impl DerefMut for Alone {
+    fn deref_mut(&mut self) -> &mut Native {
+        &mut self.0
+    }
+}
+
 /// One node's deterministic machine.
-#[pyclass(unsendable, module = "weft._kernel")]
+#[pyclass(module = "weft._kernel")]
 pub(crate) struct Engine {
-    native: Native,
+    native: Alone,
     classes: Classes,
     files: Option<Arc<Files>>,
     found: Option<Recovered>,
@@ -112,7 +136,7 @@ impl Engine {
             native.broker.store = Some(store);
             (files, found) = (Some(opened), Some(report));
         }
-        Ok(Self { native, classes: Classes::load(py)?, files, found })
+        Ok(Self { native: Alone(native), classes: Classes::load(py)?, files, found })
     }
 
     /// A new connection; returns its id.
