@@ -1,7 +1,7 @@
 """The contract of the native kernel; `make check` compares it with the built binary.
 
 The engine owns all connections, tables and queues of one node. It has no socket, clock, thread or file: bytes and time
-come in, bytes, signals and events go out. Call it from one thread only. Four kinds of method: world to engine (plain
+come in, bytes, signals and events go out. One call at a time. Four kinds of method: world to engine (plain
 verbs), engine to world
 (`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
 """

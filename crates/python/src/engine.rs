@@ -28,9 +28,9 @@ use crate::tables;
 /// The engine, of which one thread at a time holds everything there is.
 struct Alone(Native);
 
-// SAFETY: the counted references inside an engine are not atomic, but every one of them lives inside it: no method hands one out. The
-// interpreter's lock (this module does not offer to run without it) and PyO3's borrow of the object let one thread in at a time, so the
-// whole may be used, or dropped by the garbage collector, on any thread.
+// SAFETY: the counted references inside an engine are not atomic, but every one of them lives inside it: no method
+// hands one out. The interpreter's lock (this module does not offer to run without it) and PyO3's borrow of the object
+// let one thread in at a time, so the whole may be used, or dropped by the garbage collector, on any thread.
 unsafe impl Send for Alone {}
 // SAFETY: as above; shared borrows are also serialised by the interpreter's lock.
 unsafe impl Sync for Alone {}
