@@ -6,8 +6,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-ALWAYS = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("quick", max_examples=60, stateful_step_count=30, **ALWAYS)
-settings.register_profile("deep", max_examples=3_000, stateful_step_count=80, **ALWAYS)
+settings.register_profile("quick", ALWAYS, max_examples=60, stateful_step_count=30)
+settings.register_profile("deep", ALWAYS, max_examples=3_000, stateful_step_count=80)
 settings.load_profile(os.environ.get("WEFT_HYPOTHESIS", "quick"))

@@ -206,7 +206,7 @@ class Model:
         if exchange == "":
             return frozenset({message.key} & self.queues.keys())
         visited, waiting = set(), [exchange]
-        found = set()
+        found: set[str] = set()
         while waiting:
             source = waiting.pop()
             if source in visited or source not in self.exchanges:
@@ -270,17 +270,25 @@ class Model:
             self._bury(*self._dying.popleft())
 
     def _pump(self, queue: Queue) -> None:
-        while queue.ready:
-            head = queue.ready[0]
-            if head.expires_ns is not None and head.expires_ns < self.now_ns:
-                self._died(queue, queue.ready.pop(0), "expired")
-            elif sum(queue.credit.values()) > len(self.out.get(queue.name, ())):
-                self.out.setdefault(queue.name, []).append(queue.take())
-                self.totals["delivered"] += 1
-            elif queue.is_over:
-                self._died(queue, queue.ready.pop(0), "maxlen")
-            else:
+        """Expire and deliver heads, then drop what is too much whatever its clock says, until all is quiet."""
+        while True:
+            while queue.ready and self._move_head(queue):
+                pass
+            if not queue.is_over:
                 return
+            while queue.is_over:
+                self._died(queue, queue.ready.pop(0), "maxlen")
+
+    def _move_head(self, queue: Queue) -> bool:
+        expires_ns = queue.ready[0].expires_ns
+        if expires_ns is not None and expires_ns < self.now_ns:
+            self._died(queue, queue.ready.pop(0), "expired")
+            return True
+        if sum(queue.credit.values()) > len(self.out.get(queue.name, ())):
+            self.out.setdefault(queue.name, []).append(queue.take())
+            self.totals["delivered"] += 1
+            return True
+        return False
 
     def _died(self, queue: Queue, copy: Copy, reason: Reason) -> None:
         queue.counts["dropped" if reason == "maxlen" else reason] += 1

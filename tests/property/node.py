@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Self
 
 from weft._kernel import EVENTS, MORE, Engine
 from weft.broker import Topology
@@ -39,7 +40,7 @@ class Node:
         self._store = store
         self._run(self.engine.apply(self.topology.start()))
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ from pamqp.body import ContentBody
 from property.node import Node
 
 HEADER = b"AMQP\x00\x00\x09\x01"
-CAPABILITIES = {"consumer_cancel_notify": True, "basic.nack": True, "publisher_confirms": True}
+CAPABILITIES: dict[str, Any] = {"consumer_cancel_notify": True, "basic.nack": True, "publisher_confirms": True}
 FRAME_BYTES_MAX = 131_072
 
 

@@ -54,7 +54,7 @@ class Peer10:
         pending = self.transport.pending()
         if pending <= 0:
             return False
-        data = bytes(self.transport.peek(pending))
+        data = self.transport.peek(pending) or b""
         self.transport.pop(len(data))
         self.node.receive(self.conn, data)
         return True
@@ -83,7 +83,8 @@ class Peer10:
         self.sync()
         return session
 
-    def sender(self, session: Session, name: str, address: str | None) -> Link:
+    def sender(self, session: Session, name: str, address: str = "") -> Link:
+        """Without an address each message says its own."""
         link = session.sender(name)
         link.target.address = address
         return self._attach(link)
@@ -124,7 +125,8 @@ class Peer10:
         return iter(self.received.pop(link.name, []))
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> Any:
+    """A message; its binaries are views into it."""
     message = Message()
     message.decode(data)
     return message

@@ -52,6 +52,8 @@ impl Pump<'_> {
                 }
             }
             self.drop_excess(id);
+            // There is another head now, and it may have a clock of its own.
+            self.broker.schedule(id);
             if self.broker.work_left == 0 {
                 return;
             }

@@ -101,6 +101,8 @@ impl Broker {
         queue.unsettled += 1;
         queue.counters.delivered += 1;
         self.totals.delivered += 1;
+        // The clock of the next one may have run out behind the one that left.
+        self.schedule(id);
         Some(entry)
     }
 

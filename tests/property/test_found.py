@@ -1,0 +1,54 @@
+"""What the machine has found, as the shortest story of each: these run always, whatever Hypothesis draws.
+
+Owns one test per defect, named for what must hold. A node in this process and the peers of this folder are all it
+uses.
+"""
+
+from __future__ import annotations
+
+from pamqp import commands
+
+from property.node import Node
+from property.peer091 import Peer091
+
+MS = 1_000_000
+
+
+def queue_with_a_clock_behind_the_head(node: Node) -> tuple[Peer091, int]:
+    """The head lives for ever, the one behind it for 3 ms; what dies goes to `dead`."""
+    peer = Peer091(node)
+    channel = peer.open_channel()
+    peer.declare_queue(channel, "dead")
+    peer.declare_queue(channel, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    peer.publish(channel, "", "q", b"head")
+    peer.publish(channel, "", "q", b"timed", expiration="3")
+    return peer, channel
+
+
+def test_a_message_that_becomes_the_head_by_get_dies_in_time() -> None:
+    with Node() as node:
+        peer, channel = queue_with_a_clock_behind_the_head(node)
+        assert peer.get(channel, "q") is not None
+        node.advance(node.now_ns + 4 * MS)
+        assert node.engine.queue_stats("/", "q") == (0, 1, 0)
+        assert node.engine.queue_stats("/", "dead") == (1, 0, 0)
+
+
+def test_a_message_that_became_the_head_after_its_time_dies_at_once() -> None:
+    with Node() as node:
+        peer, channel = queue_with_a_clock_behind_the_head(node)
+        node.advance(node.now_ns + 4 * MS)
+        assert node.engine.queue_stats("/", "q") == (2, 0, 0)
+        assert peer.get(channel, "q") is not None
+        assert node.engine.queue_stats("/", "q") == (0, 1, 0)
+        assert node.engine.queue_stats("/", "dead") == (1, 0, 0)
+
+
+def test_a_message_that_becomes_the_head_by_delivery_dies_in_time() -> None:
+    with Node() as node:
+        peer, channel = queue_with_a_clock_behind_the_head(node)
+        peer.call(channel, commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
+        peer.call(channel, commands.Basic.Consume(queue="q"), commands.Basic.ConsumeOk)
+        node.advance(node.now_ns + 4 * MS)
+        assert node.engine.queue_stats("/", "q") == (0, 1, 1)
+        assert node.engine.queue_stats("/", "dead") == (1, 0, 0)
