@@ -7,6 +7,7 @@ frames of any size arrives as it was; an unbind takes back exactly its bind.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,7 @@ class Recorder(Node):
 
 
 def conversation_091() -> list[bytes]:
-    properties = {"headers": {"text": "é", "list": [1, True, None]}, "message_id": "m"}
+    properties: dict[str, Any] = {"headers": {"text": "é", "list": [1, True, None]}, "message_id": "m"}
     with Recorder() as node:
         peer = Peer091(node)
         peer.send(
