@@ -168,7 +168,9 @@ class Model:
         """Copies on their way to consumers since `sent` was last called, by queue, in order."""
         self.held: dict[int, Held] = {}
         self.is_open = False
-        """Dead letters of two queues met in a third within one step: their order is nobody's to say."""
+        """Dead letters met within one step: those of two queues, whose order is nobody's to say, or several where one may
+        be refused before the other was handed on.
+        """
         self._dying: deque[tuple[Queue, Message, Reason]] = deque()
         self._sources: dict[str, str] = {}
 
@@ -307,7 +309,9 @@ class Model:
         letter = Message(message.number, key, message.headers, message.priority, None, deaths)
         targets = {name for name in self.route(exchange, letter) if reason == "rejected" or not _is_cycle(name, deaths)}
         for name in targets:
-            self.is_open |= self._sources.setdefault(name, queue.name) != queue.name
+            refuses = self.queues[name].settings.overflow != "drop-head"
+            self.is_open |= name in self._sources and (refuses or self._sources[name] != queue.name)
+            self._sources[name] = queue.name
         self.totals["dead_lettered"] += 1
         self._deliver(targets, letter)
         for name in sorted(targets):

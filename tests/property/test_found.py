@@ -6,6 +6,7 @@ uses.
 
 from __future__ import annotations
 
+import pytest
 from pamqp import commands
 
 from property.node import Node
@@ -52,3 +53,18 @@ def test_a_message_that_becomes_the_head_by_delivery_dies_in_time() -> None:
         node.advance(node.now_ns + 4 * MS)
         assert node.engine.queue_stats("/", "q") == (0, 1, 1)
         assert node.engine.queue_stats("/", "dead") == (1, 0, 0)
+
+
+@pytest.mark.xfail(reason="dead letters of one turn are all offered before any is delivered")
+def test_dead_letters_are_not_refused_while_a_consumer_waits_for_them() -> None:
+    with Node() as node:
+        peer = Peer091(node)
+        channel, other = peer.open_channel(), peer.open_channel()
+        peer.declare_queue(channel, "dead", {"x-max-length": 1, "x-overflow": "reject-publish"})
+        peer.declare_queue(channel, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        for body in (b"1", b"2", b"3"):
+            peer.publish(channel, "", "q", body)
+            assert peer.get(channel, "q") is not None
+        peer.call(other, commands.Basic.Consume(queue="dead", no_ack=True), commands.Basic.ConsumeOk)
+        peer.send(channel, commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=False))
+        assert [content.body for content in peer.take(other, commands.Basic.Deliver)] == [b"1", b"2", b"3"]
