@@ -361,6 +361,10 @@ impl Engine {
                     self.broker.events.push(Event::DiskAlarm { raised: true, text });
                 }
                 self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
+                // Who waits for a confirm sends nothing more, and would not be told otherwise.
+                for id in self.unsynced.clone() {
+                    self.hold_back(id);
+                }
             }
             Done::Written => {
                 if store.fault.take().is_some() {
