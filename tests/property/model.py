@@ -168,8 +168,8 @@ class Model:
         """Copies on their way to consumers since `sent` was last called, by queue, in order."""
         self.held: dict[int, Held] = {}
         self.is_open = False
-        """Dead letters met within one step: those of two queues, whose order is nobody's to say, or several where one may
-        be refused before the other was handed on.
+        """Dead letters met within one step: those of two queues, whose order is nobody's to say, or several where one
+        may be refused before the other was handed on.
         """
         self._dying: deque[tuple[Queue, Message, Reason]] = deque()
         self._sources: dict[str, str] = {}
