@@ -99,10 +99,10 @@ fn fuzz(mut words: &[&str]) -> Result<bool, String> {
         chosen = TARGETS.iter().collect();
     }
     println!("seed {seed}, {seconds} s for {} targets", chosen.len());
-    let each = Duration::from_secs(seconds) / chosen.len() as u32;
+    let one = Duration::from_secs(seconds) / chosen.iter().map(|target| target.share).sum::<u32>();
     let mut all_hold = true;
     for target in chosen {
-        all_hold &= watch(target, seed, each)?;
+        all_hold &= watch(target, seed, one * target.share)?;
     }
     Ok(all_hold)
 }
