@@ -309,8 +309,7 @@ class Model:
         letter = Message(message.number, key, message.headers, message.priority, None, deaths)
         targets = {name for name in self.route(exchange, letter) if reason == "rejected" or not _is_cycle(name, deaths)}
         for name in targets:
-            refuses = self.queues[name].settings.overflow != "drop-head"
-            self.is_open |= name in self._sources and (refuses or self._sources[name] != queue.name)
+            self.is_open |= name in self._sources and self._sources[name] != queue.name
             self._sources[name] = queue.name
         self.totals["dead_lettered"] += 1
         self._deliver(targets, letter)

@@ -6,7 +6,6 @@ uses.
 
 from __future__ import annotations
 
-import pytest
 from pamqp import commands
 
 from property.node import Node
@@ -55,7 +54,6 @@ def test_a_message_that_becomes_the_head_by_delivery_dies_in_time() -> None:
         assert node.engine.queue_stats("/", "dead") == (1, 0, 0)
 
 
-@pytest.mark.xfail(reason="dead letters of one turn are all offered before any is delivered")
 def test_dead_letters_are_not_refused_while_a_consumer_waits_for_them() -> None:
     with Node() as node:
         peer = Peer091(node)

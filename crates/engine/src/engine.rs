@@ -296,7 +296,7 @@ impl Engine {
                 pump.run();
                 pump.replies();
             }
-            self.broker.bury();
+            self.broker.bury(!self.quiesced);
             self.tell_cancelled();
             self.end_drains();
             self.broker.pump_first = false;

@@ -75,17 +75,18 @@ impl Dying {
 }
 
 impl Broker {
-    /// Buries what died, while the budget lasts. True when nothing is left.
-    pub fn bury(&mut self) -> bool {
+    /// Buries what died, while the budget lasts. Where queues are `pumped`, one that is limited and has somebody waiting is
+    /// served before the next dead letter is offered to it.
+    pub fn bury(&mut self, pumped: bool) {
+        self.pump_first = false;
         while let Some(dying) = self.dying.pop_front() {
             self.dead_letter_copy(dying.queue, &dying.message, dying.reason);
             dying.stored.into_iter().for_each(|position| self.forget(dying.queue, position));
             self.spend(1);
-            if self.work_left == 0 {
+            if self.work_left == 0 || pumped && self.pump_first {
                 break;
             }
         }
-        self.dying.is_empty()
     }
 
     /// Is there something left to bury?
