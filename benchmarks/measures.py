@@ -163,7 +163,7 @@ def one_core(bench: Bench, quick: bool) -> list[Row]:
 
 
 def reliable(bench: Bench, quick: bool) -> list[Row]:
-    """Durable messages, each confirmed once it is on disk (weft syncs; RabbitMQ's classic queue as it is by default)."""
+    """Durable messages, each confirmed once it is on disk: weft syncs, RabbitMQ's classic queue does as it does."""
 
     def run(program: str, name: str) -> Callable[[], Run]:
         return partial(bench.load, program, "reliable", bench.pool.shared(name), {"size": 1024, "secs": bench.secs})
