@@ -40,6 +40,10 @@ pub struct Traits {
     pub publisher: u64,
     /// Routed by its CC header as well.
     pub copied: bool,
+    /// When this node took it, in microseconds since 1970.
+    pub arrived_us: u64,
+    /// No other message of this node, before or after any restart, has this number.
+    pub serial: u64,
 }
 
 /// One message.

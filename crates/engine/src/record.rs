@@ -13,7 +13,7 @@ use crate::memory::Account;
 use crate::message::{Body, Kind, Message, Name, Traits};
 
 /// Version of this encoding, the first byte of every head.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const AMQP10: u8 = 1;
 const DURABLE: u8 = 2;
 const COPIED: u8 = 4;
@@ -27,6 +27,8 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
     out.extend_from_slice(&[VERSION, flags, traits.priority]);
     out.extend_from_slice(&traits.ttl_ms.unwrap_or(NO_TTL).to_le_bytes());
     out.extend_from_slice(&traits.delivery_count.to_le_bytes());
+    out.extend_from_slice(&traits.arrived_us.to_le_bytes());
+    out.extend_from_slice(&traits.serial.to_le_bytes());
     put(out, &message.exchange);
     put(out, &message.routing_key);
     let deaths = message.deaths.as_deref().unwrap_or_default();
@@ -60,6 +62,7 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message
     }
     let ttl_ms = Some(u64::from_le_bytes(reader.array()?)).filter(|ttl_ms| *ttl_ms != NO_TTL);
     let delivery_count = u32::from_le_bytes(reader.array()?);
+    let (arrived_us, serial) = (u64::from_le_bytes(reader.array()?), u64::from_le_bytes(reader.array()?));
     let names = (reader.name()?, reader.name()?);
     let deaths = u16::from_le_bytes(reader.array()?);
     let deaths = (0..deaths).map(|_| reader.death()).collect::<Option<Vec<_>>>()?;
@@ -69,7 +72,7 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message
         false => Kind::Amqp091,
     };
     let (durable, copied) = (flags & DURABLE != 0, flags & COPIED != 0);
-    let traits = Traits { durable, priority, ttl_ms, delivery_count, publisher: 0, copied };
+    let traits = Traits { durable, priority, ttl_ms, delivery_count, publisher: 0, copied, arrived_us, serial };
     let mut bytes = Vec::with_capacity(own.len() + body.len());
     bytes.extend_from_slice(own);
     bytes.extend_from_slice(body);
@@ -130,7 +133,7 @@ mod tests {
             routing_keys: vec![Name::from(&b"a"[..]), Name::from(&b"b"[..])],
             expiration_ms: Some(60_000),
         };
-        let traits = Traits { durable: true, priority: 7, ttl_ms: Some(5), ..Traits::default() };
+        let traits = Traits { durable: true, priority: 7, ttl_ms: Some(5), arrived_us: 11, serial: 12, ..Traits::default() };
         let own = message(b"the body", 0).relabel(names, traits, Some(Rc::from(vec![death])));
         let mut head = Vec::new();
         encode(&own, &mut head);

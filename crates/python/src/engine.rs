@@ -262,6 +262,7 @@ impl Engine {
         let body = Body::new(Rc::from(bytes.as_slice()), head..bytes.len());
         let facts = peek(&bytes[..head]).map_err(|error| local_error(py, &error.to_string()))?;
         let ttl_ms = facts.expiration.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let (arrived_us, serial) = self.native.broker.stamp();
         let traits = Traits {
             durable: facts.delivery_mode == 2,
             priority: facts.priority,
@@ -269,6 +270,8 @@ impl Engine {
             delivery_count: 0,
             publisher: 0,
             copied: false,
+            arrived_us,
+            serial,
         };
         let names: (Name, Name) = (Rc::clone(&exchange.1), Rc::from(routing_key.as_bytes()));
         let charge = self.native.broker.own_account.charge(bytes.len() as u64);

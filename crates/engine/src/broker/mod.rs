@@ -145,6 +145,7 @@ pub struct Broker {
     route_mark: u64,
     route: Vec<QueueId>,
     requests: u64,
+    serial: u64,
     reply_addresses: Map<Name, ()>,
     /// Bindings of headers exchanges: while there are none, a route depends on exchange and key alone.
     headers_bound: usize,
@@ -191,6 +192,8 @@ impl Broker {
             route_mark: 0,
             route: Vec::new(),
             requests: 0,
+            // A clock that was right once gives every start numbers of its own: nobody publishes a message per nanosecond.
+            serial: wall_ns,
             reply_addresses: Map::with_hasher(seed),
             headers_bound: 0,
             no_name: Rc::from(&b""[..]),
@@ -206,6 +209,13 @@ impl Broker {
     pub fn next_request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
+    }
+
+    /// When a message arrived (microseconds since 1970), and its number.
+    #[inline]
+    pub fn stamp(&mut self) -> (u64, u64) {
+        self.serial += 1;
+        (self.wall_ns / 1_000, self.serial)
     }
 
     /// May a session read another frame in this call?

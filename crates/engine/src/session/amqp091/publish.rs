@@ -238,6 +238,7 @@ impl Session {
         let (Some(exchange), Some(names)) = (channel.memory.exchange, channel.memory.names.clone()) else {
             return Ok(());
         };
+        let (arrived_us, serial) = broker.stamp();
         let traits = Traits {
             durable: peek.delivery_mode == 2,
             priority: peek.priority,
@@ -245,6 +246,8 @@ impl Session {
             delivery_count: 0,
             publisher: io.id.raw(),
             copied: !extras.more_keys.is_empty(),
+            arrived_us,
+            serial,
         };
         let charge = io.account.charge((placed.0.len() + placed.1.len()) as u64);
         let mut message = Message::new(Kind::Amqp091, names, traits, placed.0, placed.1, charge);

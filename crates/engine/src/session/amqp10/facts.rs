@@ -31,12 +31,13 @@ pub(super) struct Extras {
 #[inline]
 pub(super) fn traits_of(
     io: &Io,
-    broker: &Broker,
+    broker: &mut Broker,
     head_bytes: &[u8],
     head: &Head,
     properties: &PropertiesPeek<'_>,
 ) -> Result<Traits, DecodeError> {
-    let mut traits = Traits { publisher: io.id.raw(), ..Traits::default() };
+    let (arrived_us, serial) = broker.stamp();
+    let mut traits = Traits { publisher: io.id.raw(), arrived_us, serial, ..Traits::default() };
     if let Some(span) = head.header {
         let header = header_of(span.of(head_bytes))?;
         traits.durable = header.durable;
