@@ -133,7 +133,8 @@ mod tests {
             routing_keys: vec![Name::from(&b"a"[..]), Name::from(&b"b"[..])],
             expiration_ms: Some(60_000),
         };
-        let traits = Traits { durable: true, priority: 7, ttl_ms: Some(5), arrived_us: 11, serial: 12, ..Traits::default() };
+        let traits =
+            Traits { durable: true, priority: 7, ttl_ms: Some(5), arrived_us: 11, serial: 12, ..Traits::default() };
         let own = message(b"the body", 0).relabel(names, traits, Some(Rc::from(vec![death])));
         let mut head = Vec::new();
         encode(&own, &mut head);
