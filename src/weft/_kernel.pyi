@@ -55,6 +55,23 @@ class Engine:
     # world -> engine; each returns Signal bits
     def open(self, *, tls: bool = False, local: bool = True) -> int:
         """A new connection; returns its id. Both protocols are detected from the first bytes."""
+    def connect(
+        self,
+        *,
+        container: str = "",
+        hostname: str = "",
+        mechanism: str = "ANONYMOUS",
+        response: bytes = b"",
+        principal: int = 0,
+        idle_ms: int = 60_000,
+        max_frame: int = 131_072,
+        tls: bool = False,
+    ) -> int:
+        """A connection that this node opens by AMQP 1.0; returns its id. The caller has dialled the socket.
+
+        `container` is the node's name by default. An empty mechanism leaves SASL out. `principal` is who the peer is
+        here, for links that it attaches itself; 0 refuses them.
+        """
     def receive(self, conn: int, data: Buffer, now_ns: int) -> int: ...
     def writable(self, conn: int, yes: bool) -> int: ...
     def close(self, conn: int, cause: str) -> int:

@@ -9,6 +9,7 @@ nothing after it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -209,6 +210,63 @@ class Unbind:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenLink:
+    """Attach a link of ours on a 1.0 connection that is open, whoever dialled it. LinkAttached or LinkDetached answers.
+
+    pull: we receive from `address` at the peer and publish here; the peer is told that a message is accepted only
+    when it is safe here. push: the messages of `queue` are sent to `address`, and settled by the peer's outcome.
+    """
+
+    conn: int
+    link: int
+    """Names the link in events and in CloseLink: the caller's choice, unique on its connection."""
+    name: str
+    """Its name on the wire, unique on its connection."""
+    direction: Literal["pull", "push"]
+    address: str
+    """The peer's end: an address as the peer knows it."""
+    vhost: str = "/"
+    queue: str | None = None
+    """push: the queue that is drained. pull: the queue that messages go straight into, under the exchange and routing
+    key they were published with.
+    """
+    exchange: str | None = None
+    """pull: the exchange that messages are published to."""
+    routing_key: str | None = None
+    """With `exchange`: the key of all messages; None keeps each message's own, else takes its subject."""
+    credit: int = 1_000
+    """pull: messages that the peer may have on the way."""
+    backlog_max: int | None = None
+    """pull: no credit while this many of the link's messages wait here for their consumers."""
+    filters: Mapping[str, str | int] = field(default_factory=dict)
+    """pull: filters of the peer's source by descriptor symbol, such as `apache.org:selector-filter:string`."""
+    capabilities: tuple[str, ...] = ()
+    """Capabilities asked of the peer's end, such as Artemis's `queue` and `topic`."""
+    durable: bool = False
+    """The peer's end shall outlive the link: a durable subscription, if the address is an exchange or topic."""
+    priority: int = 0
+    """Among the consumers of the queue, at whichever end it is."""
+    relay: bool = False
+    """Messages carry their identity and the nodes they passed (docs/reference/links.md); none passes a node twice."""
+    discard: bool = False
+    """push: what the peer has seen already is dropped, since the queue serves this link alone; else it stays."""
+    refusal: Literal["modify", "release", "reject", "accept"] = "modify"
+    """pull: what the peer is told of a message that no queue here took: try elsewhere (counted as failed, or not), a
+    dead letter, or that it may be forgotten.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLink:
+    """Detach a link of ours; what is unsettled goes back. LinkDetached follows. Unknown ids are ignored."""
+
+    conn: int
+    link: int
+    closed: bool = True
+    """For good; False leaves a durable subscription at the peer as it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseConnection:
     """Close a connection with the protocol's own close (320 and the text by default)."""
 
@@ -241,6 +299,8 @@ Change = (
     | DeleteQueue
     | Bind
     | Unbind
+    | OpenLink
+    | CloseLink
     | CloseConnection
     | Quiesce
 )

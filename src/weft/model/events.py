@@ -161,6 +161,8 @@ class AttachRequested:
     peer_sends: bool
     """True: the peer sends to us (its target is `terminus`); False: it receives from us (its source is `terminus`)."""
     terminus: Terminus
+    relay: str = ""
+    """The peer's node name, if it asks for a relay link (docs/reference/links.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,46 @@ class LinkClosed:
     vhost: str
     queue: str
     link: str
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOpened:
+    """A connection that we made (Engine.connect) is open: links may be attached. If it cannot be opened,
+    ConnectionClosed says why.
+    """
+
+    conn: int
+    container: str
+    node: str
+    """The peer's node name if it is a weft node, else empty."""
+    properties: Table
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAttached:
+    """A link of ours works."""
+
+    conn: int
+    link: int
+    address: str
+    """The peer's end as the peer names it."""
+    node: str
+    """The peer's node name if both ends relay, else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDetached:
+    """A link of ours is over: refused, ended by the peer (`condition` and `text` say why) or by CloseLink (both
+    empty).
+
+    When the connection goes, only ConnectionClosed is told.
+    """
+
+    conn: int
+    link: int
+    condition: str
+    text: str
     closed: bool
 
 
@@ -247,6 +289,9 @@ Event = (
     | AttachRequested
     | AddressRequested
     | LinkClosed
+    | PeerOpened
+    | LinkAttached
+    | LinkDetached
     | ConnectionClosed
     | HangUp
     | ReadingResumed
