@@ -18,14 +18,13 @@ from typing import Any
 
 from weft.config._generated_schema import ENTITIES
 from weft.config.schema import Entity, nearest
+from weft.model import document
 from weft.model.errors import ConfigError
 from weft.model.limits import Limits
 from weft.net.endpoint import Endpoint, parse_endpoint
 
 PORT = 5_672
 PORT_TLS = 5_671
-FILE_BYTES_MAX = 1_048_576
-"""A configuration is written by people; anything larger is the wrong file."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -85,19 +84,7 @@ class Configuration:
 
 def load(path: Path) -> Configuration:
     """Read a file."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes, which no configuration is")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8 text") from error
-    return parse(text, str(path), path.parent)
+    return parse(document.read(path), str(path), path.parent)
 
 
 def parse(text: str, origin: str = "configuration", folder: Path = Path()) -> Configuration:

@@ -192,7 +192,7 @@ impl Broker {
             route_mark: 0,
             route: Vec::new(),
             requests: 0,
-            // A clock that was right once gives every start numbers of its own: nobody publishes a message per nanosecond.
+            // Every start has numbers of its own: nobody publishes a message per nanosecond.
             serial: wall_ns,
             reply_addresses: Map::with_hasher(seed),
             headers_bound: 0,
