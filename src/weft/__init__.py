@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from weft.container import Link, NodeType
     from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, WeftError
     from weft.model.limits import Limits
     from weft.node.local import Message, Receiver
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "Limits",
+    "Link",
     "LocalProtocolError",
     "Message",
     "Node",
+    "NodeType",
     "Receiver",
     "Refused",
     "Unavailable",
@@ -34,6 +37,8 @@ __all__ = [
 _HOMES = {
     "Node": "weft.server",
     "Limits": "weft.model.limits",
+    "Link": "weft.container",
+    "NodeType": "weft.container",
     "Message": "weft.node.local",
     "Receiver": "weft.node.local",
 }

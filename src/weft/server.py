@@ -22,6 +22,7 @@ from weft._kernel import Engine
 from weft.broker import Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
+from weft.container import Container, NodeType
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
@@ -78,6 +79,7 @@ class Node:
         self.listeners: list[Listener] = []
         self._life = AsyncExitStack()
         self._parts: _Parts | None = None
+        self._container = Container(self)
 
     # life
 
@@ -96,15 +98,17 @@ class Node:
             life.callback(policy.close)
             creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
             topology = Topology(store, policy, engine.queue_stats, creation)
+            topology.claim = self._container.claim
             driver = Driver(
                 engine,
-                [policy, topology],
+                [policy, topology, self._container],
                 connections_max=configuration.limits.connections_max,
                 on_opened=policy.connection_opened,
             )
             self._parts = _Parts(engine, policy, topology, driver)
             life.callback(self._forget)
             life.push_async_callback(driver.stop)
+            life.push_async_callback(self._container.close)
             driver.apply(topology.start())
             driver.apply(_configure(policy, topology, configuration, users))
             life.callback(self._stop_listening)
@@ -266,6 +270,16 @@ class Node:
         parts = self._running
         table = dict(arguments or {})
         parts.driver.apply(parts.topology.unbind(vhost, source, destination, routing_key, kind=kind, arguments=table))
+
+    # addresses that a program answers itself
+
+    def register(self, address: str, kind: NodeType, *, vhost: str = VHOST) -> None:
+        """Let a `NodeType` answer at an address."""
+        self._container.register(address, kind, vhost)
+
+    async def unregister(self, address: str, *, vhost: str = VHOST) -> None:
+        """End such an address."""
+        await self._container.unregister(address, vhost)
 
     # parts
 

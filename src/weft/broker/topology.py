@@ -10,7 +10,7 @@ answered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
@@ -42,6 +42,8 @@ from weft.model.events import (
 )
 from weft.store import Binding, Exchange, Queue, Store
 
+Claim = Callable[[str, AttachRequested, AcceptLink], AcceptLink]
+
 
 class Topology:
     """Decides on exchanges, queues, bindings and links."""
@@ -56,6 +58,8 @@ class Topology:
         self._containers: dict[int, str] = {}
         self._held: dict[int, set[tuple[str, str]]] = {}
         self._ends = dynamic.Ends()
+        self.claim: Claim = lambda _vhost, _event, link: link
+        """Whoever answers at some addresses itself may change where an accepted link ends."""
         self._load()
 
     def start(self) -> list[Change]:
@@ -128,7 +132,7 @@ class Topology:
         name = attached.link.queue
         if attached.link.watch and name is not None and dynamic.is_watched(tables.queues.get(name)):
             self._ends.add(event.conn, tables.vhost, name, event.link)
-        return [*changes, attached.link]
+        return [*changes, self.claim(tables.vhost, event, attached.link)]
 
     def _on_address(self, event: AddressRequested) -> list[Change]:
         try:
