@@ -31,7 +31,7 @@ impl Default for Config {
         Self {
             segment_bytes: 64 << 20,
             segment_messages: 512 << 10,
-            unsynced_bytes_max: 4 << 20,
+            unsynced_bytes_max: 2 << 20,
             compact_bytes: 128 << 20,
             spares_max: 2,
             prepare_bytes: 4 << 20,

@@ -16,6 +16,9 @@ use crate::scan::{Log, Stretch};
 use crate::sidecar::{self, Placement};
 use crate::storage::{SEGMENTS, Storage, index_name, log_name, spare_name, unfinished};
 
+/// What new spare files are filled with.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
 /// What kind of work a job is; writes are urgent, reads are awaited by someone, the rest is housekeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
@@ -285,7 +288,10 @@ impl PrepareWork {
     fn prepare(&self, storage: &dyn Storage, name: &str) -> io::Result<()> {
         let draft = unfinished(name);
         storage.create(&draft, 0)?;
-        storage.write_at(&draft, self.offset, &vec![0; self.bytes])?;
+        let end = self.offset + self.bytes as u64;
+        for offset in (self.offset..end).step_by(ZEROS.len()) {
+            storage.write_at(&draft, offset, &ZEROS[..ZEROS.len().min((end - offset) as usize)])?;
+        }
         storage.sync(&draft)?;
         if self.last {
             storage.rename(&draft, name)?;

@@ -19,7 +19,7 @@ use crate::record;
 const FETCH_BYTES_EACH: usize = 2 << 10;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
-const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
+const UNWRITTEN_BYTES_MAX: usize = 2 << 20;
 
 /// The journal with what the broker has to remember about it.
 pub struct Store {

@@ -19,8 +19,13 @@ use ready::{Entry, NEVER, Ready};
 const WINDOW_COUNT: usize = 8_192;
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// Messages read from disk at a time: half of the smallest window, or the first few where only a clock waits for them.
-pub const FETCH_COUNT: usize = 2_048;
+/// A queue reads on from disk when it holds less than this: enough to deliver while the disk thread is at work, and a
+/// fraction of the window, because what is read is in memory twice for a moment, and freed memory is not given back at
+/// once.
+const LOW_COUNT: usize = 2_048;
+const LOW_BYTES: u64 = 2 << 20;
+/// Messages read from disk at a time, or the first few where only a clock waits for them.
+pub const FETCH_COUNT: usize = 1_024;
 const FETCH_HEAD_COUNT: usize = 64;
 
 /// Names a queue.
@@ -171,7 +176,8 @@ impl Queue {
     /// the first one runs even if nobody asks for it.
     #[inline]
     pub fn wants_more(&self) -> Option<usize> {
-        let low = self.ready.len() < WINDOW_COUNT / 2 || self.ready.has_priorities() || self.ring.has_searched();
+        let low = self.ready.len() < LOW_COUNT && self.ready.bytes() < LOW_BYTES;
+        let low = low || self.ready.has_priorities() || self.ring.has_searched();
         self.cold.as_ref().filter(|cold| low && !cold.reading)?;
         if self.ring.next().is_some() || self.ring.has_searched() || self.is_limited() {
             return Some(FETCH_COUNT);
@@ -285,5 +291,32 @@ impl Queue {
             _ => NEVER,
         };
         head.min(idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::message;
+
+    #[test]
+    fn a_few_large_messages_are_enough_to_hold() {
+        let settings = Settings { length_max: Some(1_000), ..Settings::default() };
+        let mut queue = Queue::new(VhostId::from_raw(0), Rc::from(&b"q"[..]), settings, 0);
+        queue.cold = Some(Cold { next: 0, count: 100, bytes: 100 << 20, known: 0, reading: false });
+        assert_eq!(queue.wants_more(), Some(FETCH_COUNT));
+        let large = vec![0; 1 << 20];
+        for position in 0..2 {
+            let entry = Entry {
+                message: message(&large, 0),
+                position,
+                expires_ns: NEVER,
+                failures: 0,
+                redelivered: false,
+                stored: true,
+            };
+            queue.ready.push_back(entry);
+        }
+        assert_eq!(queue.wants_more(), None);
     }
 }
