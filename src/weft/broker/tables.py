@@ -10,7 +10,7 @@ Rule: what the store and the kernel drop along with a queue or an exchange (its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -51,10 +51,15 @@ _Identity = tuple[str, str, str, str, str]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
 
+Watch = Callable[[Binding, bool], None]
+"""Told of each binding that was made (True) or undone (False)."""
+
+
 class Bindings:
     """Every binding of a virtual host, found by either end."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
         self._by_source: dict[str, dict[_Identity, Binding]] = {}
         self._by_destination: dict[tuple[str, str], dict[_Identity, Binding]] = {}
 
@@ -80,11 +85,15 @@ class Bindings:
         identity = binding.identity
         self._by_source.setdefault(binding.source, {})[identity] = binding
         self._by_destination.setdefault((binding.kind, binding.destination), {})[identity] = binding
+        if self._watch is not None:
+            self._watch(binding, True)
 
     def remove(self, binding: Binding) -> None:
         identity = binding.identity
         _remove(self._by_source, binding.source, identity)
         _remove(self._by_destination, (binding.kind, binding.destination), identity)
+        if self._watch is not None:
+            self._watch(binding, False)
 
 
 def _remove(index: dict[_Key, dict[_Identity, Binding]], key: _Key, identity: _Identity) -> None:
@@ -97,10 +106,10 @@ def _remove(index: dict[_Key, dict[_Identity, Binding]], key: _Key, identity: _I
 class Tables:
     """The topology of one virtual host."""
 
-    def __init__(self, vhost: str) -> None:
+    def __init__(self, vhost: str, watch: Watch | None = None) -> None:
         self.vhost = vhost
         self.queues: dict[str, Queue] = {}
-        self.bindings = Bindings()
+        self.bindings = Bindings(watch)
         self.exchanges = {name: Exchange(vhost, name, type_, durable=True) for name, type_ in PREDECLARED.items()}
 
     def queue(self, name: str) -> Queue:

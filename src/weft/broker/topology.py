@@ -10,7 +10,7 @@ answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
@@ -20,7 +20,7 @@ from weft.broker.exchanges import declare_exchange, delete_exchange
 from weft.broker.outcome import Counts, Outcome
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
-from weft.broker.tables import Drop, Edit, Tables, save_edits
+from weft.broker.tables import Drop, Edit, Tables, Watch, save_edits
 from weft.model.changes import Accept, AcceptLink, Change, CreateVhost, Refuse, SetAddress
 from weft.model.errors import Corrupt, Refused, Unavailable
 from weft.model.events import (
@@ -54,7 +54,9 @@ class Topology:
         self._store = store
         self._access = access
         self._counts = counts
-        self._vhosts = {name: Tables(name) for name in access.vhosts()}
+        self.watch: Watch | None = None
+        """Told of every binding that is made or undone from now on."""
+        self._vhosts = {name: Tables(name, self._on_binding) for name in access.vhosts()}
         self._containers: dict[int, str] = {}
         self._held: dict[int, set[tuple[str, str]]] = {}
         self._ends = dynamic.Ends()
@@ -293,7 +295,7 @@ class Topology:
         changes = self._access.add_vhost(name)
         if name in self._vhosts:
             return changes
-        tables = self._vhosts[name] = Tables(name)
+        tables = self._vhosts[name] = Tables(name, self._on_binding)
         return [*changes, *tables.rows()]
 
     def delete_vhost(self, name: str) -> list[Change]:
@@ -314,10 +316,24 @@ class Topology:
         """Every binding of a virtual host, but those of the default exchange."""
         return list(self._tables(vhost).bindings)
 
-    def _run(self, vhost: str, operation: Operation) -> list[Change]:
+    def tables(self, vhost: str) -> Tables:
+        """What exists in a virtual host, to be read; Refused if there is no such host."""
+        return self._tables(vhost)
+
+    def run(self, vhost: str, operations: Iterable[Operation]) -> list[Change]:
+        """Many operations that do not depend on each other, stored together: all or none."""
         tables = self._tables(vhost)
-        outcome = self._decide(tables, Caller(self._access), operation)
-        return self._synced([*self._commit(tables, outcome.edits), *outcome.changes])
+        caller = Caller(self._access)
+        outcomes = [self._decide(tables, caller, operation) for operation in operations]
+        changes = self._commit(tables, [edit for outcome in outcomes for edit in outcome.edits])
+        return self._synced([*changes, *(change for outcome in outcomes for change in outcome.changes)])
+
+    def _run(self, vhost: str, operation: Operation) -> list[Change]:
+        return self.run(vhost, [operation])
+
+    def _on_binding(self, binding: Binding, is_bound: bool) -> None:
+        if self.watch is not None:
+            self.watch(binding, is_bound)
 
     def _load(self) -> None:
         try:

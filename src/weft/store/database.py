@@ -16,7 +16,7 @@ from weft.model.errors import ConfigError, Corrupt, Unavailable
 
 APPLICATION_ID = 0x77656674
 """`weft`, in the place where SQLite files say whose they are."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOCK_TIMEOUT_S = 1.0
 """How long a node waits for its predecessor, which may just be ending."""
 
@@ -44,6 +44,15 @@ CREATE TABLE bindings (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX bindings_by_destination ON bindings (vhost, kind, destination);
 """
+OBJECTS = """
+CREATE TABLE objects (kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, name))
+    STRICT, WITHOUT ROWID;
+"""
+"""What has a name and fields, and no relation to others that SQL would have to know: links, routes, directory entries.
+Since format 2.
+"""
+UPGRADES = {1: OBJECTS}
+"""What a file of an older format lacks."""
 
 
 def open_database(path: Path | None) -> tuple[sqlite3.Connection, bool]:
@@ -78,7 +87,9 @@ def _prepare(database: sqlite3.Connection, where: str) -> bool:
     database.execute("PRAGMA journal_mode = WAL")
     if is_new:
         version = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {version} COMMIT;")
+        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {OBJECTS} {version} COMMIT;")
+    else:
+        _upgrade(database)
     database.execute("PRAGMA synchronous = NORMAL")
     return is_new
 
@@ -93,8 +104,14 @@ def _check(database: sqlite3.Connection, where: str) -> None:
             f"definitions {where} were written by a newer weft (format {version}, this program reads up to "
             f"{SCHEMA_VERSION}); start the newer program or choose another data directory"
         )
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION and version not in UPGRADES:
         raise Corrupt(f"definitions {where} have the unknown format {version}")
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise Corrupt(f"definitions {where} are damaged: {verdict}; restore them or choose another data directory")
+
+
+def _upgrade(database: sqlite3.Connection) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    for step in range(version, SCHEMA_VERSION):
+        database.executescript(f"BEGIN EXCLUSIVE; {UPGRADES[step]} PRAGMA user_version = {step + 1}; COMMIT;")

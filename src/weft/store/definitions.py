@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.model.errors import Corrupt, Unavailable
+from weft.model.events import Table
 from weft.store.database import open_database
 from weft.store.records import Binding, Exchange, Permission, Queue, User
 from weft.store.tables import decode_table, encode_table
@@ -166,6 +167,22 @@ class Store:
             binding.vhost,
             *binding.identity,
         )
+
+    # objects: links, routes, directory entries
+
+    def objects(self, kind: str) -> dict[str, Table]:
+        """Every object of a kind by its name."""
+        try:
+            rows = self._database.execute("SELECT name, body FROM objects WHERE kind = ?", (kind,)).fetchall()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise Corrupt(f"cannot read definitions: {error}") from None
+        return {name: decode_table(body) for name, body in rows}
+
+    def put_object(self, kind: str, name: str, body: Table) -> None:
+        self._write("REPLACE INTO objects VALUES (?, ?, ?)", kind, name, encode_table(body))
+
+    def delete_object(self, kind: str, name: str) -> None:
+        self._write("DELETE FROM objects WHERE kind = ? AND name = ?", kind, name)
 
     def _delete_bindings_to(self, vhost: str, kind: str, name: str) -> None:
         self._write("DELETE FROM bindings WHERE vhost = ? AND kind = ? AND destination = ?", vhost, kind, name)

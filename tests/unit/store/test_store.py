@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -315,3 +316,24 @@ def test_tables_are_compared_without_order_but_with_types() -> None:
 def test_text_it_did_not_write_is_refused(text: str) -> None:
     with pytest.raises(Corrupt):
         decode_table(text)
+
+
+def test_objects_survive(path: Path) -> None:
+    with closing(Store(path)) as store, store.transaction():
+        store.put_object("link", "up", {"urls": ["amqp://a", "amqp://b"], "durable": True})
+        store.put_object("link", "gone", {})
+        store.put_object("route", "up", {"key": "k"})
+        store.delete_object("link", "gone")
+    with closing(Store(path)) as store:
+        assert store.objects("link") == {"up": {"urls": ["amqp://a", "amqp://b"], "durable": True}}
+        assert store.objects("route") == {"up": {"key": "k"}}
+
+
+def test_a_file_of_the_first_format_is_brought_up(path: Path) -> None:
+    with closing(Store(path)) as store, store.transaction():
+        store.put_vhost("kept")
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("DROP TABLE objects; PRAGMA user_version = 1;")
+    with closing(Store(path)) as store:
+        assert store.vhosts() == ["kept"]
+        assert store.objects("link") == {}

@@ -1,0 +1,100 @@
+"""The broker as other controllers of the fabric see it: queues and bindings made in their words.
+
+Owns how a binding becomes a key (what of it the exchange looks at) and back. Names and keys come in, the kernel's
+changes go out; every change of a binding is reported to whoever watches.
+It must not know links, routes or peers, and applies the same rules as for anyone (`Topology.run`).
+Rule: bindings that mean the same to an exchange are one key: a fanout exchange has a single one, only headers
+exchanges look at arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from weft.broker.arguments import matching_type
+from weft.broker.topology import Topology
+from weft.model.changes import Change
+from weft.model.errors import Corrupt, Refused
+from weft.model.events import BindingChange, QueueDeclare, QueueDelete, Table
+from weft.store import Binding, Exchange
+from weft.store.tables import decode_table, encode_table
+
+Key = tuple[str, str]
+"""A routing key, and the canonical text of the arguments."""
+NO_ARGUMENTS = encode_table({})
+
+
+class FabricDesk:
+    """What federation needs of a topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def watch(self, on_binding: Callable[[str, str, str, Key, bool], None]) -> None:
+        """Report each binding made or undone: virtual host, exchange, destination, key, is it made."""
+
+        def report(binding: Binding, is_bound: bool) -> None:
+            exchange = self._topology.tables(binding.vhost).exchanges.get(binding.source)
+            if exchange is not None:
+                key = _key(exchange, binding)
+                on_binding(binding.vhost, binding.source, binding.destination, key, is_bound)
+
+        self._topology.watch = report
+
+    def exchange_type(self, vhost: str, exchange: str) -> str | None:
+        """How an exchange matches, or None if there is none of that name."""
+        found = self._topology.tables(vhost).exchanges.get(exchange)
+        return None if found is None else matching_type(found)
+
+    def keys_of_exchange(self, vhost: str, exchange: str) -> list[tuple[str, str, Key]]:
+        """(kind, destination, key) of every binding from an exchange."""
+        tables = self._topology.tables(vhost)
+        found = tables.exchanges.get(exchange)
+        if found is None:
+            return []
+        return [(b.kind, b.destination, _key(found, b)) for b in tables.bindings.of_source(exchange)]
+
+    def keys_of_queue(self, vhost: str, exchange: str, queue: str) -> list[Key]:
+        """Keys by which a queue is bound to an exchange."""
+        tables = self._topology.tables(vhost)
+        found = tables.exchanges.get(exchange)
+        if found is None:
+            return []
+        bindings = tables.bindings.of_destination("queue", queue)
+        return [_key(found, binding) for binding in bindings if binding.source == exchange]
+
+    def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Table) -> list[Change]:
+        """A queue that is to exist; one that does is left as it is."""
+        if queue in self._topology.tables(vhost).queues:
+            return []
+        return self._topology.run(vhost, [QueueDeclare(queue, False, durable, False, False, arguments)])
+
+    def drop_queue(self, vhost: str, queue: str) -> list[Change]:
+        """A queue that is to be gone."""
+        return self._topology.run(vhost, [QueueDelete(queue, False, False)])
+
+    def rebind(
+        self, vhost: str, exchange: str, queue: str, bind: Iterable[Key], unbind: Iterable[Key]
+    ) -> list[Change]:
+        """Bindings to make and to undo, all or none."""
+        ends = "queue", exchange, queue
+        made = [BindingChange("bind", *ends, key, _arguments(arguments)) for key, arguments in bind]
+        undone = [BindingChange("unbind", *ends, key, _arguments(arguments)) for key, arguments in unbind]
+        return self._topology.run(vhost, [*made, *undone]) if made or undone else []
+
+
+def _key(exchange: Exchange, binding: Binding) -> Key:
+    match matching_type(exchange):
+        case "fanout":
+            return "", NO_ARGUMENTS
+        case "headers":
+            return "", encode_table(binding.arguments)
+        case _:
+            return binding.routing_key, NO_ARGUMENTS
+
+
+def _arguments(text: str) -> Table:
+    try:
+        return decode_table(text)
+    except Corrupt as error:
+        raise Refused(f"PRECONDITION_FAILED - {error}", 406) from None

@@ -1,0 +1,155 @@
+"""The source's half of a dynamic route: a queue for each destination, bound as the destination asks.
+
+Owns which queues of this node are bridges, for whom, and how far each destination's announcements have been followed.
+`reflect`, `verify` and `withdraw` messages come in; changes of bindings and the answers go out.
+It must not trust its memory about bindings: differences are taken against what the broker really has.
+Rule: a bridge queue is as durable as its route, so messages wait for a destination that is away, until its `expires`
+(docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.federation import control
+from weft.federation.control import Said
+from weft.federation.desk import Desk
+from weft.federation.reach import Key, Path, Reach
+from weft.model.changes import Change
+from weft.model.errors import Refused
+
+PREFIX = "weft.bridge."
+ARGUMENT = "x-weft-bridge"
+"""Argument of a bridge queue: the node it is for."""
+NAME_BYTES_MAX = 255
+KEYS_MAX = 1_000_000
+"""Keys one destination may ask for: beyond this it should bind by pattern."""
+
+
+def bridge_name(node: str, route: str) -> str:
+    """The queue at the source for a route of a node: the same every time."""
+    name = f"{PREFIX}{node}:{route}"
+    if len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"{PREFIX}{node}:{hashlib.sha256(route.encode()).hexdigest()[:32]}"
+
+
+@dataclass(slots=True)
+class _Bridge:
+    """One destination's announcements so far."""
+
+    vhost: str
+    exchange: str
+    epoch: int = -1
+    sequence: int = 0
+    seen: set[Key] | None = None
+    """While a whole set is coming in: the keys of it."""
+    mended: int = 0
+
+
+@dataclass(slots=True)
+class Reply:
+    """What to do, and what to answer."""
+
+    changes: list[Change] = field(default_factory=list)
+    answer: bytes | None = None
+    touched: list[Key] = field(default_factory=list)
+    """Keys whose path may have changed, for our own sources to hear of."""
+
+
+class Bridges:
+    """Every bridge queue of this node."""
+
+    def __init__(self, node: str, desk: Desk, reach: Callable[[str, str], Reach]) -> None:
+        """`reach` gives the keys of an exchange by virtual host and name."""
+        self._node = node
+        self._desk = desk
+        self._reach = reach
+        self._bridges: dict[tuple[str, str], _Bridge] = {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every bridge, for people."""
+        return [
+            {"queue": queue, "vhost": vhost, "exchange": bridge.exchange, "mended": bridge.mended}
+            for (vhost, queue), bridge in self._bridges.items()
+        ]
+
+    def on_reflect(self, vhost: str, said: Said) -> Reply:
+        """A destination asks for keys."""
+        route, exchange = said.text("route"), said.text("exchange")
+        place = {"route": route, "epoch": said.number("epoch"), "sequence": said.number("sequence")}
+        try:
+            return self._reflect(vhost, said, exchange, bridge_name(said.node, route), place)
+        except Refused as refused:
+            return Reply(answer=control.encode("refused", self._node, **place, text=str(refused)))
+
+    def _reflect(self, vhost: str, said: Said, exchange: str, queue: str, place: dict[str, Any]) -> Reply:
+        bridge = self._bridges.get((vhost, queue))
+        epoch, sequence = place["epoch"], place["sequence"]
+        if said.flag("fresh"):
+            if self._desk.exchange_type(vhost, exchange) is None:
+                raise Refused(f"no exchange '{exchange}' in vhost '{vhost}'", 404)
+            bridge = self._bridges[vhost, queue] = _Bridge(vhost, exchange, epoch, sequence - 1, set())
+        if bridge is None or bridge.epoch != epoch or bridge.sequence + 1 != sequence:
+            answer = control.encode("refused", self._node, **place, text="lost count", resync=True)
+            return Reply(answer=answer)
+        bridge.sequence = sequence
+        added = {k: path for k, path in control.unpack_paths(said, "add").items() if self._node not in path}
+        changes: list[Change] = []
+        if said.flag("fresh"):
+            changes += self._make_queue(vhost, queue, said)
+        bound = set(self._desk.keys_of_queue(vhost, exchange, queue))
+        if len(bound) + len(added) > KEYS_MAX:
+            raise Refused(f"more than {KEYS_MAX} keys for one route", 406)
+        dropped = control.unpack_keys(said, "drop")
+        mended = 0
+        if bridge.seen is not None:
+            bridge.seen.update(added)
+            if said.flag("last"):
+                dropped = [*dropped, *(bound - bridge.seen)]
+                bridge.seen = None
+                mended = len(dropped)
+            mended += sum(key not in bound for key in added)
+        missing = [key for key in added if key not in bound]
+        changes += self._desk.rebind(vhost, exchange, queue, missing, [key for key in dropped if key in bound])
+        bridge.mended += mended
+        touched = self._reach(vhost, exchange).learn(queue, added, dropped)
+        answer = control.encode("reflected", self._node, **place, queue=queue, mended=mended)
+        return Reply(changes, answer, touched)
+
+    def _make_queue(self, vhost: str, queue: str, said: Said) -> list[Change]:
+        arguments = {ARGUMENT: said.node, "x-expires": max(1, said.number("expires_ms", 86_400_000))}
+        return self._desk.make_queue(vhost, queue, durable=said.flag("durable"), arguments=arguments)
+
+    def on_verify(self, vhost: str, said: Said) -> Reply:
+        """A destination asks whether its bindings are as it believes."""
+        route, exchange = said.text("route"), said.text("exchange")
+        queue = bridge_name(said.node, route)
+        place = {"route": route, "epoch": said.number("epoch"), "sequence": said.number("sequence")}
+        keys = self._desk.keys_of_queue(vhost, exchange, queue)
+        is_same = len(keys) == said.number("count") and control.digest(keys) == said.text("digest")
+        if is_same:
+            return Reply(answer=control.encode("reflected", self._node, **place, queue=queue, mended=0))
+        return Reply(answer=control.encode("refused", self._node, **place, text="bindings differ", resync=True))
+
+    def on_withdraw(self, vhost: str, said: Said) -> Reply:
+        """A destination's route is over: its queue goes, with what waits in it."""
+        queue = bridge_name(said.node, said.text("route"))
+        bridge = self._bridges.pop((vhost, queue), None)
+        exchange = bridge.exchange if bridge is not None else said.text("exchange")
+        touched = self._reach(vhost, exchange).forget(queue)
+        try:
+            return Reply(self._desk.drop_queue(vhost, queue), touched=touched)
+        except Refused:
+            return Reply(touched=touched)
+
+    def recall(self, vhost: str, exchange: str) -> dict[str, dict[Key, Path]]:
+        """What stored bridge queues of an exchange say their destinations want, until these speak for themselves."""
+        found: dict[str, dict[Key, Path]] = {}
+        for kind, queue, key in self._desk.keys_of_exchange(vhost, exchange):
+            if kind == "queue" and queue.startswith(PREFIX):
+                found.setdefault(queue, {})[key] = (queue.removeprefix(PREFIX).partition(":")[0],)
+        return found

@@ -1,0 +1,108 @@
+"""One link's life: waiting, connecting, operational, and the reason for each.
+
+Owns the state machine of a link: which address is tried next and when. Dial results, PeerOpened and ConnectionClosed
+come in; a `Dial` to carry out goes out when it is due.
+It must not open sockets or know routes: it says what is to be done and when to ask again.
+Rule: every address is tried once before the wait grows (qpidd's failover list); a refused password is tried again too,
+at the longest wait, because operators mend passwords at the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.federation.backoff import wait_ns
+from weft.federation.records import Link, Peer
+from weft.model.events import Table
+
+State = Literal["waiting", "connecting", "operational", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Connect to a peer; answer with `dialled` or `dial_failed`."""
+
+    link: str
+    peer: Peer
+    attempt: int
+    """Answers to an older attempt are not listened to."""
+
+
+class Uplink:
+    """The state of one link."""
+
+    def __init__(self, link: Link, chance: Callable[[], float]) -> None:
+        """`chance` gives a number from 0 to 1, as random.random does."""
+        self.link = link
+        self.state: State = "waiting"
+        self.cause = "not tried yet"
+        self.conn = 0
+        self.peer_name = ""
+        self.product = ""
+        self.is_weft = False
+        self.since_ns = 0
+        self.connects = 0
+        """How often it became operational."""
+        self.attempt = 0
+        self._chance = chance
+        self._due_ns = 0
+        self._failures = 0
+        self._next = 0
+
+    @property
+    def peer(self) -> Peer:
+        """The address in use, or tried next."""
+        peers = self.link.peers
+        return peers[self._next % len(peers)]
+
+    @property
+    def due_ns(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._due_ns if self.state == "waiting" else None
+
+    def tick(self, now_ns: int) -> Dial | None:
+        """Try, if it is time to."""
+        if self.state != "waiting" or now_ns < self._due_ns:
+            return None
+        self._enter("connecting", f"dialling {self.peer}", now_ns)
+        self.attempt += 1
+        return Dial(self.link.name, self.peer, self.attempt)
+
+    def dialled(self, conn: int, now_ns: int) -> None:
+        """The socket is there; the peer has not said who it is."""
+        self.conn = conn
+        self._enter("connecting", f"opening with {self.peer}", now_ns)
+
+    def opened(self, container: str, node: str, properties: Table, now_ns: int) -> None:
+        """The peer let us in; `node` is its name if it is one of ours."""
+        self.peer_name = node or container
+        self.is_weft = bool(node)
+        self.product = str(properties.get("product", ""))
+        self.connects += 1
+        self._failures = 0
+        self._enter("operational", f"connected to {self.peer_name} at {self.peer}", now_ns)
+
+    def lost(self, cause: str, now_ns: int) -> None:
+        """The connection is over, or never came to be."""
+        if self.state == "closed":
+            return
+        self.conn = 0
+        where = self.peer
+        self._next += 1
+        self._failures += 1
+        rounds = 1 + (self._failures - 1) // len(self.link.urls)
+        self._due_ns = now_ns + wait_ns(rounds, self.link.retry_max_s * 1_000, self._chance())
+        self._enter("waiting", f"{where}: {cause}", now_ns)
+
+    def close(self, now_ns: int) -> None:
+        """It was taken away."""
+        self._enter("closed", "removed", now_ns)
+
+    def retry_now(self, now_ns: int) -> None:
+        """Try at the next tick, whatever the wait was."""
+        self._due_ns = now_ns
+
+    def _enter(self, state: State, cause: str, now_ns: int) -> None:
+        self.state, self.cause, self.since_ns = state, cause, now_ns

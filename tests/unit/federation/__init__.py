@@ -1,0 +1,1 @@
+"""Federation without a kernel: controllers joined by a network that is a list."""

@@ -1,0 +1,210 @@
+"""Dynamic routes: bindings travel to the source, over any topology, and are compared after every reconnect."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from unit.federation.world import PLAIN, World
+
+
+def test_a_binding_is_reflected_and_withdrawn() -> None:
+    world = World()
+    world.add("source")
+    tables = world.add("here")
+    tables.bind("q", "early")
+    world.dynamic("here", "source")
+    world.settle()
+    assert world.reflected("source", "here") == {"early"}
+    assert world.state("here") == "flowing"
+    tables.bind("q", "late")
+    tables.bind("other", "late")
+    world.settle()
+    assert world.reflected("source", "here") == {"early", "late"}
+    tables.unbind("q", "late")
+    world.settle()
+    assert world.reflected("source", "here") == {"early", "late"}  # the other queue still wants it
+    tables.unbind("other", "late")
+    tables.unbind("q", "early")
+    world.settle()
+    assert world.reflected("source", "here") == set()
+
+
+def test_a_chain_passes_keys_on() -> None:
+    world = World()
+    tables = {name: world.add(name) for name in "abcd"}
+    for destination, source in ("dc", "cb", "ba"):
+        world.dynamic(destination, source)
+    world.settle()
+    tables["d"].bind("q", "k")
+    world.settle()
+    assert world.reflected("a", "b") == world.reflected("b", "c") == world.reflected("c", "d") == {"k"}
+    tables["d"].unbind("q", "k")
+    world.settle()
+    assert world.reflected("a", "b") == set()
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_complete_graph_forgets_a_key_that_is_bound_nowhere(size: int) -> None:
+    world = World()
+    names = "abcdefgh"[:size]
+    tables = {name: world.add(name) for name in names}
+    for destination in names:
+        for source in names:
+            if destination != source:
+                world.dynamic(destination, source)
+    world.settle()
+    tables["a"].bind("q", "k")
+    world.settle()
+    for name in names[1:]:
+        assert world.reflected(name, "a") == {"k"}
+    tables["a"].unbind("q", "k")
+    world.settle()
+    leftovers = {(s, d): world.reflected(s, d) for s in names for d in names if s != d}
+    assert not any(leftovers.values()), leftovers
+
+
+def test_after_a_reconnect_the_bindings_are_compared() -> None:
+    world = World()
+    source = world.add("source")
+    tables = world.add("here")
+    for number in range(100):
+        tables.bind("q", f"k{number}")
+    world.dynamic("here", "source")
+    world.settle()
+    world.break_link("here", "source")
+    tables.bind("q", "new")
+    tables.unbind("q", "k7")
+    bridge = next(queue for _, queue, _ in source.bindings if queue.startswith("weft.bridge."))
+    source.rebind("/", "x", bridge, [("stray", PLAIN)], [("k3", PLAIN)])
+    world.settle()
+    assert world.nodes["here"].routes()[0]["state"] == "waiting"
+    world.heal()
+    world.settle(40)
+    wanted = {f"k{number}" for number in range(100)} - {"k7"} | {"new"}
+    assert world.reflected("source", "here") == wanted
+    assert world.nodes["here"].routes()[0]["mended"] == 100 + 4
+
+
+def test_what_a_hand_changed_at_the_source_is_mended_while_the_link_is_up() -> None:
+    world = World()
+    source = world.add("source")
+    tables = world.add("here")
+    tables.bind("q", "k")
+    world.dynamic("here", "source")
+    world.settle()
+    bridge = next(queue for _, queue, _ in source.bindings if queue.startswith("weft.bridge."))
+    source.rebind("/", "x", bridge, [], [("k", PLAIN)])
+    world.settle(40)
+    assert world.reflected("source", "here") == {"k"}
+
+
+def test_a_source_that_restarts_keeps_and_passes_on_what_it_was_told() -> None:
+    world = World()
+    tables = {name: world.add(name) for name in "abc"}
+    route = world.dynamic("c", "b")
+    upstream = world.dynamic("b", "a")
+    tables["c"].bind("q", "k")
+    world.settle()
+    assert world.reflected("a", "b") == {"k"}
+    world.break_link("c", "b")
+    world.kill("b")
+    world.add("b")
+    world.link("b", "a")
+    world.do("b", world.nodes["b"].put_route(upstream, world.now_ns))
+    world.settle(10)
+    assert world.reflected("a", "b") == {"k"}, "c is away, but its messages must go on to wait for it"
+    world.heal()
+    tables["c"].unbind("q", "k")
+    world.settle(60)
+    assert world.reflected("b", "c") == world.reflected("a", "b") == set()
+    assert route.name
+
+
+def test_the_route_ends_with_its_queue() -> None:
+    world = World()
+    source = world.add("source")
+    world.add("here").bind("q", "k")
+    route = world.dynamic("here", "source")
+    world.settle()
+    world.do("here", world.nodes["here"].remove_route(route.name, world.now_ns))
+    world.settle()
+    assert world.reflected("source", "here") == set()
+    assert not [queue for queue in source.queues if queue.startswith("weft.bridge.")]
+
+
+def test_a_missing_exchange_is_said() -> None:
+    world = World()
+    world.add("source").exchanges.clear()
+    world.add("here").bind("q", "k")
+    world.dynamic("here", "source")
+    world.settle()
+    row = world.nodes["here"].routes()[0]
+    assert row["state"] == "comparing"
+    assert "no exchange 'x'" in row["cause"]
+
+
+def test_ten_thousand_bindings() -> None:
+    world = World()
+    world.add("source")
+    tables = world.add("here")
+    world.dynamic("here", "source")
+    world.settle()
+    posts = world.posts
+    began = time.process_time()
+    for number in range(10_000):
+        tables.bind("q", f"key-{number}")
+    world.settle()
+    assert len(world.reflected("source", "here")) == 10_000
+    assert world.posts - posts < 10, "bindings of one turn travel together"
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_fabrics_come_to_the_same_end(seed: int) -> None:
+    """Whatever the links, cuts and bindings were: at rest, a source has for a destination exactly the keys that can be
+    reached through it.
+    """
+    rng = random.Random(seed)
+    world = World(seed)
+    names = [f"n{number}" for number in range(rng.randint(3, 8))]
+    tables = {name: world.add(name) for name in names}
+    edges = set()
+    for _ in range(rng.randint(len(names), 2 * len(names))):
+        destination, source = rng.sample(names, 2)
+        edges.add((destination, source))
+    for destination, source in sorted(edges):
+        world.dynamic(destination, source)
+    for _ in range(60):
+        name, key = rng.choice(names), f"k{rng.randint(0, 5)}"
+        (tables[name].bind if rng.random() < 0.6 else tables[name].unbind)("q", key)
+        if rng.random() < 0.2:
+            world.break_link(*rng.sample(names, 2))
+        if rng.random() < 0.3:
+            world.heal()
+        if rng.random() < 0.5:
+            world.settle(rng.random())
+    world.heal()
+    world.settle(120)
+    for destination, source in sorted(edges):
+        reachable = {
+            key[0]
+            for name in _downstream(destination, edges, avoid=source)
+            for _, queue, key in tables[name].bindings
+            if not queue.startswith("weft.bridge.")
+        }
+        assert world.reflected(source, destination) == reachable, (seed, source, destination)
+
+
+def _downstream(start: str, edges: set[tuple[str, str]], avoid: str) -> set[str]:
+    """Nodes that messages given to `start` can reach without passing `avoid`."""
+    found, pending = {start}, [start]
+    while pending:
+        at = pending.pop()
+        for destination, source in edges:
+            if source == at and destination != avoid and destination not in found:
+                found.add(destination)
+                pending.append(destination)
+    return found
