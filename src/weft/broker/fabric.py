@@ -9,7 +9,7 @@ exchanges look at arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from weft.broker.arguments import matching_type
 from weft.broker.topology import Topology
@@ -63,23 +63,20 @@ class FabricDesk:
         bindings = tables.bindings.of_destination("queue", queue)
         return [_key(found, binding) for binding in bindings if binding.source == exchange]
 
-    def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Table) -> list[Change]:
+    def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Mapping[str, object]) -> list[Change]:
         """A queue that is to exist; one that does is left as it is."""
         if queue in self._topology.tables(vhost).queues:
             return []
-        return self._topology.run(vhost, [QueueDeclare(queue, False, durable, False, False, arguments)])
+        return self._topology.run(vhost, [QueueDeclare(queue, False, durable, False, False, dict(arguments))])
 
     def drop_queue(self, vhost: str, queue: str) -> list[Change]:
         """A queue that is to be gone."""
         return self._topology.run(vhost, [QueueDelete(queue, False, False)])
 
-    def rebind(
-        self, vhost: str, exchange: str, queue: str, bind: Iterable[Key], unbind: Iterable[Key]
-    ) -> list[Change]:
+    def rebind(self, vhost: str, exchange: str, queue: str, bind: Iterable[Key], unbind: Iterable[Key]) -> list[Change]:
         """Bindings to make and to undo, all or none."""
-        ends = "queue", exchange, queue
-        made = [BindingChange("bind", *ends, key, _arguments(arguments)) for key, arguments in bind]
-        undone = [BindingChange("unbind", *ends, key, _arguments(arguments)) for key, arguments in unbind]
+        made = [BindingChange("bind", "queue", exchange, queue, key, _arguments(text)) for key, text in bind]
+        undone = [BindingChange("unbind", "queue", exchange, queue, key, _arguments(text)) for key, text in unbind]
         return self._topology.run(vhost, [*made, *undone]) if made or undone else []
 
 

@@ -68,7 +68,7 @@ class Announcer:
         self._dirty.clear()
         self.cause = f"comparing bindings with {source}"
         self._verify_ns = now_ns + VERIFY_NS
-        wanted = ((key, self._reach.path(key, source)) for key in self._reach.keys())
+        wanted = ((key, self._reach.path(key, source)) for key in self._reach.all_keys())
         self._sent = {key: path for key, path in wanted if path is not None}
         keys = list(self._sent)
         chunks = [keys[at : at + KEYS_PER_MESSAGE] for at in range(0, len(keys), KEYS_PER_MESSAGE)] or [[]]

@@ -301,8 +301,16 @@ class Federation:
         steps += self._desk.make_queue(VHOST, queue, durable=False, arguments=arguments)
         out = OpenLink(conn, 0, f"fabric-out-{name}", "push", control.ADDRESS, vhost=VHOST, queue=queue)
         address = queue_address(uplink.product, FOR + self.node)
-        credit = {"credit": CONTROL_CREDIT}
-        back = OpenLink(conn, 0, f"fabric-in-{name}", "pull", address, vhost=VHOST, queue=control.ADDRESS, **credit)
+        back = OpenLink(
+            conn,
+            0,
+            f"fabric-in-{name}",
+            "pull",
+            address,
+            vhost=VHOST,
+            queue=control.ADDRESS,
+            credit=CONTROL_CREDIT,
+        )
         steps += [self._carriers.open(name, f"out {name}", out), self._carriers.open(name, f"in {name}", back)]
         return [*steps, *self._send(name, [control.encode("hello", self.node)])]
 

@@ -8,12 +8,11 @@ Rule: siblings never import each other (ARCHITECTURE.md), so what one needs of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from weft.federation.reach import Key
 from weft.model.changes import Change
-from weft.model.events import Table
 
 
 class Desk(Protocol):
@@ -28,7 +27,7 @@ class Desk(Protocol):
     def keys_of_queue(self, vhost: str, exchange: str, queue: str) -> list[Key]:
         """Keys by which a queue is bound to an exchange."""
 
-    def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Table) -> list[Change]:
+    def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Mapping[str, object]) -> list[Change]:
         """A queue that is to exist; nothing if it does."""
 
     def drop_queue(self, vhost: str, queue: str) -> list[Change]:

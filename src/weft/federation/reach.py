@@ -1,7 +1,7 @@
 """What an exchange wants, and from whom: keys with the path each has come along.
 
-Owns, for one exchange, the keys bound at this node and the keys other nodes have asked for through it, and answers which
-keys to ask a source for. Bindings and reflections come in; the wanted set, per source, goes out.
+Owns, for one exchange, the keys bound at this node and the keys other nodes have asked for through it, and answers
+which keys to ask a source for. Bindings and reflections come in; the wanted set, per source, goes out.
 It must not bind, send or know a link.
 Rule: a path vector, as between the networks of the internet: a key travels with the names of the nodes that passed it
 on, the first being where it is bound. Nobody takes a key whose path holds its own name, so a key that is bound nowhere
@@ -70,7 +70,7 @@ class Reach:
 
     # what to ask a source for
 
-    def keys(self) -> set[Key]:
+    def all_keys(self) -> set[Key]:
         """Every key that is bound here or asked for through us."""
         found = set(self._bound)
         for known in self._learned.values():

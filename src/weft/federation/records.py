@@ -182,7 +182,8 @@ def link_of(table: Mapping[str, Any]) -> Link:
     table = dict(table)
     urls = table.get("urls", ())
     table["urls"] = (urls,) if isinstance(urls, str) else urls
-    return _of(Link, "link", table)
+    record: Link = _of(Link, "link", table)
+    return record
 
 
 def route_of(table: Mapping[str, Any]) -> Route:
@@ -190,7 +191,8 @@ def route_of(table: Mapping[str, Any]) -> Route:
     table = dict(table)
     if not table.get("name"):
         table["name"] = route_name(table)
-    return _of(Route, "route", table)
+    record: Route = _of(Route, "route", table)
+    return record
 
 
 def route_name(table: Mapping[str, Any]) -> str:

@@ -50,9 +50,7 @@ class Tables:
             self._undo(*binding)
         return []
 
-    def rebind(
-        self, vhost: str, exchange: str, queue: str, bind: Iterable[Key], unbind: Iterable[Key]
-    ) -> list[Change]:
+    def rebind(self, vhost: str, exchange: str, queue: str, bind: Iterable[Key], unbind: Iterable[Key]) -> list[Change]:
         if queue not in self.queues:
             raise Refused(f"no queue {queue}", 404)
         self.transactions += 1
@@ -157,9 +155,7 @@ class World:
         for _ in range(STEPS_MAX):
             if self._work:
                 self._step(*self._work.popleft())
-            elif self._deliver():
-                pass
-            elif self._flush():
+            elif self._deliver() or self._flush():
                 pass
             else:
                 due = min((f.due_ns(self.now_ns) for n, f in self.nodes.items() if n in self.up), default=end)
