@@ -44,6 +44,8 @@ class Connection(asyncio.Protocol):
         self.conn_id = self._driver.opened(self, tls=tls, local=_is_loopback(peer))
 
     def data_received(self, data: bytes) -> None:
+        driver = self._driver
+        driver.read_bytes += len(data)
         signals = self._receive(self.conn_id, data, monotonic_ns())
         if signals:
             self._signal(signals, self)

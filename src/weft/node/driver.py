@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic_ns, time_ns
+from time import monotonic_ns, sleep, time_ns
 from typing import Any, Protocol
 
 from weft._kernel import DISK, EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, DiskJob, Engine
@@ -33,6 +33,7 @@ from weft.model.events import (
 from weft.node.connection import Connection
 from weft.node.disk import Disk
 from weft.node.local import Post
+from weft.node.pace import Pace
 from weft.node.ticker import Ticker
 
 TRANSMIT_BYTES_MAX = 1_048_576
@@ -49,6 +50,9 @@ DRAIN_S = 5.0
 
 LOG = logging.getLogger("weft")
 """What an operator must know while the node serves; without a handler of the program's own, Python prints it."""
+
+REST_S = 100e-6
+"""A rest between two turns; with the slack of the system's timers about twice as long. See `pace`."""
 
 RARE = ~(OUTPUT | FLUSH)
 REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, AttachRequested, AddressRequested)
@@ -87,6 +91,8 @@ class Driver:
         self._writes: dict[int, Callable[[bytes], None]] = {}
         self._flush_due = False
         self._flushing = False
+        self.read_bytes = 0
+        self._turn = Pace().turn
         self._advance_due = False
         self._alarms: set[type[Event]] = set()
         self._lingering: dict[int, float] = {}
@@ -134,6 +140,9 @@ class Driver:
             self._flushing = self._flush_due = False
         if signals:
             self.on_signals(signals & ~FLUSH)
+        read_bytes, self.read_bytes = self.read_bytes, 0
+        if self._turn(read_bytes, monotonic_ns()):
+            sleep(REST_S)
 
     # the rest runs per connection, decision or deadline
 
