@@ -1,7 +1,7 @@
 """When to read less often: many small reads cost more than the messages in them.
 
-Owns the decision whether the loop rests for a moment before it reads again, so that the next read finds several messages
-in place of one. What each turn of the loop read comes in, with the time; yes or no goes out.
+Owns the decision whether the loop rests for a moment before it reads again, so that the next read finds several
+messages in place of one. What each turn of the loop read comes in, with the time; yes or no goes out.
 It must never sleep itself, and never keep resting where that slows the peers down: who waits for our answer before
 sending more is served at once.
 Rule: decision 0006.
