@@ -38,6 +38,8 @@ impl Engine {
             Change::AcceptLink { request, plan } => self.answer(request, Answer::Link(plan)),
             Change::CloseConnection { conn, code, text } => self.close_by_order(ConnId::from_raw(conn), code, &text),
             Change::Quiesce { on } => self.quiesced = on,
+            Change::OpenLink(order) => self.open_link(&order),
+            Change::CloseLink { conn, link, closed } => self.close_link(ConnId::from_raw(conn), link, closed),
             change => return self.apply_table(change),
         }
         Ok(())

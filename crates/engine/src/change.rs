@@ -34,6 +34,59 @@ pub struct LinkPlan {
     pub watch: bool,
 }
 
+/// Which way the messages of a link of ours go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From the peer to us.
+    #[default]
+    Pull,
+    /// From us to the peer.
+    Push,
+}
+
+/// What the peer is told of a message that no queue here took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not here and now, counted as a failed delivery.
+    #[default]
+    Modify,
+    /// Not here and now.
+    Release,
+    Reject,
+    /// It may be forgotten.
+    Accept,
+}
+
+/// A value of a source's filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilterValue {
+    Text(String),
+    Number(i64),
+}
+
+/// A link that we attach.
+#[derive(Clone, Debug, Default)]
+pub struct LinkOrder {
+    pub conn: u64,
+    pub link: u64,
+    pub name: String,
+    pub direction: Direction,
+    pub address: String,
+    pub vhost: String,
+    pub queue: Option<String>,
+    pub exchange: Option<String>,
+    pub routing_key: Option<String>,
+    pub credit: u32,
+    pub backlog_max: Option<u32>,
+    pub filters: Vec<(String, FilterValue)>,
+    pub capabilities: Vec<String>,
+    pub durable: bool,
+    pub priority: i32,
+    pub relay: bool,
+    pub discard: bool,
+    pub refusal: Refusal,
+}
+
 /// One end of a binding with its key and arguments (a 0-9-1 table's content).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindingSpec {
@@ -122,6 +175,12 @@ pub enum Change {
     },
     Bind(BindingSpec),
     Unbind(BindingSpec),
+    OpenLink(Box<LinkOrder>),
+    CloseLink {
+        conn: u64,
+        link: u64,
+        closed: bool,
+    },
     CloseConnection {
         conn: u64,
         code: u16,

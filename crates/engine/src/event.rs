@@ -139,6 +139,8 @@ pub enum Event {
         /// The peer sends to us on this link.
         peer_sends: bool,
         terminus: Box<Terminus>,
+        /// The peer's node name, if it asks for a relay link.
+        relay: String,
     },
     AddressRequested {
         request: u64,
@@ -151,6 +153,25 @@ pub enum Event {
         vhost: String,
         queue: String,
         link: String,
+        closed: bool,
+    },
+    PeerOpened {
+        conn: u64,
+        container: String,
+        node: String,
+        properties: Fields,
+    },
+    LinkAttached {
+        conn: u64,
+        link: u64,
+        address: String,
+        node: String,
+    },
+    LinkDetached {
+        conn: u64,
+        link: u64,
+        condition: String,
+        text: String,
         closed: bool,
     },
     ConnectionClosed {

@@ -18,6 +18,7 @@ pub mod filter;
 pub mod hash;
 pub mod inspect;
 pub mod limits;
+mod links;
 pub mod local;
 pub mod memory;
 pub mod message;

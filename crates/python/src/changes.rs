@@ -6,7 +6,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weft_engine::change::{BindingSpec, Change, ExchangeKind, LinkPlan};
+use weft_engine::change::{BindingSpec, Change, Direction, ExchangeKind, FilterValue, LinkOrder, LinkPlan, Refusal};
 use weft_engine::event::{Access, Resource};
 use weft_engine::queue::{Overflow, Settings};
 
@@ -120,6 +120,56 @@ impl<'py> Fields<'_, 'py> {
     }
 }
 
+impl Fields<'_, '_> {
+    fn order(&self) -> PyResult<LinkOrder> {
+        let direction = match self.text("direction")?.as_str() {
+            "pull" => Direction::Pull,
+            "push" => Direction::Push,
+            other => return Err(PyValueError::new_err(format!("direction is pull or push, not {other:?}"))),
+        };
+        let refusal = match self.text("refusal")?.as_str() {
+            "modify" => Refusal::Modify,
+            "release" => Refusal::Release,
+            "reject" => Refusal::Reject,
+            "accept" => Refusal::Accept,
+            other => return Err(PyValueError::new_err(format!("no refusal {other:?}"))),
+        };
+        Ok(LinkOrder {
+            conn: self.get("conn")?,
+            link: self.get("link")?,
+            name: self.text("name")?,
+            direction,
+            address: self.text("address")?,
+            vhost: self.text("vhost")?,
+            queue: self.maybe_text("queue")?,
+            exchange: self.maybe_text("exchange")?,
+            routing_key: self.maybe_text("routing_key")?,
+            credit: self.get("credit")?,
+            backlog_max: self.get("backlog_max")?,
+            filters: self.filters()?,
+            capabilities: self.get("capabilities")?,
+            durable: self.get("durable")?,
+            priority: self.get("priority")?,
+            relay: self.get("relay")?,
+            discard: self.get("discard")?,
+            refusal,
+        })
+    }
+
+    fn filters(&self) -> PyResult<Vec<(String, FilterValue)>> {
+        let mut filters = Vec::new();
+        for pair in self.0.getattr("filters")?.call_method0("items")?.try_iter()? {
+            let (symbol, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
+            let value = match value.extract::<String>() {
+                Ok(text) => FilterValue::Text(text),
+                Err(_) => FilterValue::Number(value.extract()?),
+            };
+            filters.push((symbol, value));
+        }
+        Ok(filters)
+    }
+}
+
 /// Reads one change.
 pub(crate) fn change(object: &Bound<'_, PyAny>) -> PyResult<Change> {
     let class = object.get_type().name()?;
@@ -144,6 +194,12 @@ pub(crate) fn change(object: &Bound<'_, PyAny>) -> PyResult<Change> {
             conn: fields.get("conn")?,
             code: fields.get("code")?,
             text: fields.text("text")?,
+        }),
+        "OpenLink" => Ok(Change::OpenLink(Box::new(fields.order()?))),
+        "CloseLink" => Ok(Change::CloseLink {
+            conn: fields.get("conn")?,
+            link: fields.get("link")?,
+            closed: fields.get("closed")?,
         }),
         "Quiesce" => Ok(Change::Quiesce { on: fields.get("on")? }),
         "SetPrincipal" | "Revoke" | "Grant" | "SetAddress" => policy_change(class, &fields),

@@ -16,6 +16,7 @@ use weft_engine::broker::Outcome;
 use weft_engine::conn::ConnId;
 use weft_engine::convert;
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
+use weft_engine::session::amqp10::Dial;
 use weft_engine::{Engine as Native, Limits};
 use weft_journal::{Files, Recovered};
 use weft_wire::amqp091::properties::{Properties, peek};
@@ -143,6 +144,40 @@ impl Engine {
     #[pyo3(signature = (*, tls = false, local = true))]
     fn open(&mut self, py: Python<'_>, tls: bool, local: bool) -> PyResult<u64> {
         match self.native.open(tls, local) {
+            Some(id) => Ok(id.raw()),
+            None => Err(local_error(py, "there are as many connections as limits.connections_max allows")),
+        }
+    }
+
+    /// A connection that this node opens by AMQP 1.0; returns its id.
+    #[pyo3(signature = (
+        *, container = "", hostname = "", mechanism = "ANONYMOUS", response = b"".as_slice(), principal = 0,
+        idle_ms = 60_000, max_frame = 131_072, tls = false
+    ))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn connect(
+        &mut self,
+        py: Python<'_>,
+        container: &str,
+        hostname: &str,
+        mechanism: &str,
+        response: &[u8],
+        principal: u32,
+        idle_ms: u32,
+        max_frame: u32,
+        tls: bool,
+    ) -> PyResult<u64> {
+        let dial = Dial {
+            container: container.to_owned(),
+            hostname: hostname.to_owned(),
+            mechanism: mechanism.to_owned(),
+            response: response.to_vec(),
+            principal,
+            idle_ms,
+            frame_bytes_max: max_frame,
+            tls,
+        };
+        match self.native.connect(dial) {
             Some(id) => Ok(id.raw()),
             None => Err(local_error(py, "there are as many connections as limits.connections_max allows")),
         }

@@ -66,15 +66,25 @@ impl Classes {
                 let operation = self.operation(py, *operation)?;
                 self.make(py, "TopologyRequested", (request, conn, principal, operation))
             }
-            Event::AttachRequested { request, conn, principal, link, peer_sends, terminus } => {
+            Event::AttachRequested { request, conn, principal, link, peer_sends, terminus, relay } => {
                 let terminus = self.terminus(py, *terminus)?;
-                self.make(py, "AttachRequested", (request, conn, principal, link, peer_sends, terminus))
+                self.make(py, "AttachRequested", (request, conn, principal, link, peer_sends, terminus, relay))
             }
             Event::AddressRequested { request, conn, principal, address } => {
                 self.make(py, "AddressRequested", (request, conn, principal, address))
             }
             Event::LinkClosed { conn, vhost, queue, link, closed } => {
                 self.make(py, "LinkClosed", (conn, vhost, queue, link, closed))
+            }
+            Event::PeerOpened { conn, container, node, properties } => {
+                let properties = fields(py, &properties)?;
+                self.make(py, "PeerOpened", (conn, container, node, properties))
+            }
+            Event::LinkAttached { conn, link, address, node } => {
+                self.make(py, "LinkAttached", (conn, link, address, node))
+            }
+            Event::LinkDetached { conn, link, condition, text, closed } => {
+                self.make(py, "LinkDetached", (conn, link, condition, text, closed))
             }
             Event::ConnectionClosed { conn, principal, cause } => {
                 self.make(py, "ConnectionClosed", (conn, principal, cause))

@@ -191,6 +191,22 @@ class LinkClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialled:
+    """The socket of a Dial is connected; PeerOpened or ConnectionClosed says how the opening ends."""
+
+    dial: int
+    conn: int
+
+
+@dataclass(frozen=True, slots=True)
+class DialFailed:
+    """A Dial reached nobody; the text says why."""
+
+    dial: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PeerOpened:
     """A connection that we made (Engine.connect) is open: links may be attached. If it cannot be opened,
     ConnectionClosed says why.
@@ -289,6 +305,8 @@ Event = (
     | AttachRequested
     | AddressRequested
     | LinkClosed
+    | Dialled
+    | DialFailed
     | PeerOpened
     | LinkAttached
     | LinkDetached

@@ -51,12 +51,13 @@ async def listen(
             ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_S if tls else None,
         )
     except OSError as error:
-        raise Unavailable(f"cannot listen on {endpoint}: {_reason(error)}") from error
+        raise Unavailable(f"cannot listen on {endpoint}: {reason(error)}") from error
     endpoints = tuple(Endpoint(*opened.getsockname()[:2]) for opened in server.sockets)
     return Listener(endpoints, tls is not None, server)
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """What the system says, without the address, which the caller knows."""
     # asyncio puts a sentence with the address into strerror; the address is already in ours.
     if isinstance(error, socket.gaierror) or not error.errno:
         return str(error.strerror or error).lower()

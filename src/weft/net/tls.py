@@ -1,6 +1,6 @@
-"""TLS contexts for listeners, from a certificate and a key.
+"""TLS contexts for listeners and for dials, from certificates and keys.
 
-Owns how files become an `ssl.SSLContext`. Two paths come in, a context goes out, or a `ConfigError` that names the file
+Owns how files become an `ssl.SSLContext`. Paths come in, a context goes out, or a `ConfigError` that names the file
 at fault.
 It must never know which protocol runs inside.
 Rule: TLS 1.2 and later, the cipher choice is OpenSSL's default.
@@ -16,17 +16,47 @@ from weft.model.errors import ConfigError
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """The context of a listener; the certificate file holds the chain in PEM, the key stands in its own file."""
-    for path in (certificate, key):
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, certificate, key)
+    return context
+
+
+def client_context(
+    ca_file: Path | None = None, certificate: Path | None = None, key: Path | None = None, *, verify: bool = True
+) -> ssl.SSLContext:
+    """The context of a dial: the authorities to trust (the system's by default), and who we are, if that is asked."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca_file is None:
+        context.load_default_certs()
+    else:
+        _require(ca_file)
+        try:
+            context.load_verify_locations(ca_file)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{ca_file} holds no certificate: {error.reason or error}") from error
+    if certificate is not None:
+        _load(context, certificate, key or certificate)
+    return context
+
+
+def _require(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    _require(certificate)
+    _require(key)
     try:
         # A callback in place of OpenSSL's prompt: a node must not wait for someone to type a passphrase.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as error:
         reason = error.reason or str(error)
         raise ConfigError(f"{certificate} and {key} are not a certificate and its key: {reason}") from error
-    return context

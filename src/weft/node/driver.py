@@ -12,15 +12,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns, sleep, time_ns
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from weft._kernel import DISK, EVENTS, FLUSH, LOCAL, MORE, OUTPUT, PAUSE, TIMER, DiskJob, Engine
+from weft.model.actions import Action, Dial
 from weft.model.changes import Change, CloseConnection, Quiesce
 from weft.model.events import (
     AccessRequested,
     AddressRequested,
     AttachRequested,
     AuthRequested,
+    ConnectionClosed,
     DiskAlarm,
     Event,
     HangUp,
@@ -31,6 +33,7 @@ from weft.model.events import (
     TopologyRequested,
 )
 from weft.node.connection import Connection
+from weft.node.dialer import Dialer
 from weft.node.disk import Disk
 from weft.node.local import Post
 from weft.node.pace import Pace
@@ -61,8 +64,8 @@ REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, At
 class Controller(Protocol):
     """Decides on events. It may leave a request open and answer later through `Driver.submit`."""
 
-    def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
-        """The changes these events call for, in order."""
+    def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change | Action]:
+        """The changes and actions these events call for, in order; all changes are made before the first action."""
         ...
 
 
@@ -104,7 +107,10 @@ class Driver:
             MemoryAlarm: self._on_memory_alarm,
             DiskAlarm: self._on_disk_alarm,
             LinkClosed: self._on_link_closed,
+            ConnectionClosed: self._on_connection_closed,
         }
+        self._notices: list[Event] = []
+        self._dialer = Dialer(self, self._notify)
         self._disk = Disk(self._loop, self._on_disk_done)
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)
@@ -163,21 +169,37 @@ class Driver:
     def _dispatch(self) -> None:
         """Have every waiting event decided on; each batch before the next, which its changes may have caused."""
         signals = EVENTS
-        while signals & EVENTS:
-            events = self.engine.poll_events()
+        while signals & EVENTS or self._notices:
+            events = [*self.engine.poll_events(), *self._notices]
+            self._notices.clear()
             now_ns = monotonic_ns()
             signals = 0
             for controller in self._controllers:
-                changes = self._decide(controller, events, now_ns)
-                if changes:
-                    signals = self._apply(changes)
+                decisions = self._decide(controller, events, now_ns)
+                if decisions:
+                    signals = self._carry_out(decisions)
             for event in events:
                 handle = self._handlers.get(type(event))
                 if handle is not None:
                     handle(event)
             self.on_signals(signals & ~EVENTS)
 
-    def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change]:
+    def _notify(self, event: Event) -> None:
+        """Something of the node itself that controllers want to know."""
+        self._notices.append(event)
+        self._call_soon(self._dispatch)
+
+    def _carry_out(self, decisions: Sequence[Change | Action]) -> int:
+        """Changes go to the engine, actions to the dialer."""
+        actions = [decision for decision in decisions if isinstance(decision, Action)]
+        if not actions:
+            return self._apply(cast("Sequence[Change]", decisions))
+        signals = self._apply([decision for decision in decisions if not isinstance(decision, Action)])
+        for action in actions:
+            self._dialer.do(action)
+        return signals
+
+    def _decide(self, controller: Controller, events: Sequence[Event], now_ns: int) -> Sequence[Change | Action]:
         try:
             return controller.on_events(events, now_ns)
         except Exception as error:
@@ -187,15 +209,15 @@ class Driver:
             asked = {event.conn for event in events if isinstance(event, REQUESTS)}
             return [CloseConnection(conn, 541, "INTERNAL_ERROR") for conn in sorted(asked)]
 
-    def apply(self, changes: Sequence[Change]) -> None:
-        """Give decisions to the engine now; only on the loop's thread."""
-        if changes:
-            self.on_signals(self._apply(changes))
+    def apply(self, decisions: Sequence[Change | Action]) -> None:
+        """Carry out decisions now; only on the loop's thread."""
+        if decisions:
+            self.on_signals(self._carry_out(decisions))
 
-    def submit(self, changes: Sequence[Change]) -> None:
-        """Give late decisions to the engine, from any thread."""
+    def submit(self, decisions: Sequence[Change | Action]) -> None:
+        """Carry out late decisions, from any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.apply, changes)
+            self._loop.call_soon_threadsafe(self.apply, decisions)
 
     def advance(self) -> None:
         """Tell the engine the time; it does what is due and what a budget left over."""
@@ -230,6 +252,26 @@ class Driver:
         self._writes[conn_id] = connection.transport.write
         self._on_opened(conn_id, local, tls)
         self.on_signals(signals | TIMER)
+        return conn_id
+
+    def dialled(self, connection: Connection, action: Dial) -> int:
+        """A socket that we opened is connected: the id of its connection, or 0 if there are too many."""
+        if len(self.connections) >= self._connections_max:
+            connection.transport.abort()
+            return 0
+        signals = self.engine.advance(monotonic_ns(), time_ns())
+        conn_id = self.engine.connect(
+            container=action.container,
+            hostname=action.hostname,
+            mechanism=action.mechanism,
+            response=action.response,
+            principal=action.principal,
+            idle_ms=action.idle_ms,
+            tls=action.trust is not None,
+        )
+        self.connections[conn_id] = connection
+        self._writes[conn_id] = connection.transport.write
+        self.on_signals(signals | OUTPUT | TIMER)
         return conn_id
 
     def writable(self, connection: Connection, yes: bool) -> None:
@@ -285,6 +327,9 @@ class Driver:
         if event.conn == 0:
             self.local.ended(int(event.link))
 
+    def _on_connection_closed(self, event: ConnectionClosed) -> None:
+        self._dialer.on_closed(event)
+
     def _reap(self) -> None:
         """Abort who did not close in time. All linger equally long, so the oldest is always the first."""
         self._reaper = None
@@ -305,6 +350,7 @@ class Driver:
     async def stop(self) -> None:
         """Close every connection in its protocol's own way, then for good."""
         self.local.close()
+        self._dialer.close()
         self.apply([CloseConnection(conn_id) for conn_id in self.connections])
         await self._wait_empty(DRAIN_S)
         for connection in list(self.connections.values()):

@@ -12,11 +12,12 @@ use weft_wire::amqp10::{
     Symbols, Target, TerminusExpiryPolicy, condition, encode, outcome_name, txn_capability,
 };
 
+use super::channel::NO_HANDLE;
 use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::publish::RouteMemory;
 use super::settle::Decision;
 use super::{Fault, Session, condition_of, terminus};
-use crate::broker::Broker;
+use crate::broker::{Broker, VhostId};
 use crate::change::LinkPlan;
 use crate::conn::{Io, Wait};
 use crate::event::Event;
@@ -39,9 +40,9 @@ const LINKS_FACTOR: usize = 16;
 const NAME_BYTES_MAX: usize = 1_024;
 
 /// Why a link cannot be.
-type Refusal = (Symbol<'static>, String);
+pub(super) type Refusal = (Symbol<'static>, String);
 
-const OUTCOMES: [Symbol<'static>; 4] =
+pub(super) const OUTCOMES: [Symbol<'static>; 4] =
     [outcome_name::ACCEPTED, outcome_name::REJECTED, outcome_name::RELEASED, outcome_name::MODIFIED];
 const TRANSACTIONS: [Symbol<'static>; 3] =
     [txn_capability::LOCAL_TRANSACTIONS, txn_capability::MULTI_TXNS_PER_SSN, txn_capability::MULTI_SSNS_PER_TXN];
@@ -61,28 +62,34 @@ impl Session {
             let text = format!("handle {handle} is above the negotiated handle-max {}", channel.handle_max);
             return Err(Fault::connection(condition::CONNECTION_FRAMING_ERROR, text));
         }
-        if channel.link(handle).is_some() {
+        if channel.ours(handle) != NO_HANDLE {
             return Err(Fault::session(condition::SESSION_HANDLE_IN_USE, format!("handle {handle} is in use")));
         }
         if self.names.len() >= LINKS_FACTOR * broker.limits.links_max as usize || attach.name.len() > NAME_BYTES_MAX {
             let refusal = (condition::RESOURCE_LIMIT_EXCEEDED, "too many links, or too long a name".to_owned());
-            self.refuse_link(io, number, attach, &refusal);
-            return Ok(());
+            return self.refuse_at_once(io, number, attach, &refusal);
         }
         let peer_sends = attach.role == Role::Sender;
         if let Some(place) = self.names.get(&(peer_sends, Rc::from(attach.name))).copied() {
+            if self.is_own(place) {
+                return self.on_attach_answered(io, broker, number, place, attach);
+            }
             self.steal_link(io, broker, place);
+        }
+        if self.is_dialled() && io.principal == 0 {
+            let refusal = (condition::NOT_ALLOWED, "no links on this connection but mine".to_owned());
+            return self.refuse_at_once(io, number, attach, &refusal);
         }
         let terminus = match (peer_sends, &attach.target) {
             (true, Some(AttachTarget::Coordinator(_))) => {
-                self.attach_coordinator(io, broker, number, attach);
+                let attach = self.claim(number, attach)?;
+                self.attach_coordinator(io, broker, number, &attach);
                 return Ok(());
             }
             (true, Some(AttachTarget::Target(target))) => terminus::of_target(target),
             (true, None) => {
                 let refusal = (condition::INVALID_FIELD, "a sender needs a target".to_owned());
-                self.refuse_link(io, number, attach, &refusal);
-                return Ok(());
+                return self.refuse_at_once(io, number, attach, &refusal);
             }
             // Without a source, a receiver asks for the one it had before.
             (false, _) => terminus::of_source(&attach.source.unwrap_or_default()),
@@ -95,9 +102,34 @@ impl Session {
             link: attach.name.to_owned(),
             peer_sends,
             terminus: Box::new(terminus),
+            relay: String::new(),
         });
         self.pending = Some(Pending { number, body: body.into() });
         io.parked = Some(Wait::Answer(request));
+        Ok(())
+    }
+
+    /// Gives the peer's link a handle of ours; the same, if it is free. It is an answer's handle from then on.
+    fn claim<'a>(&mut self, number: u16, attach: &Attach<'a>) -> Result<Attach<'a>, Fault> {
+        let Some(channel) = self.channel(number) else { return Ok(*attach) };
+        let Some(handle) = channel.free_handle(attach.handle) else {
+            return Err(Fault::session(condition::RESOURCE_LIMIT_EXCEEDED, "no handle is free"));
+        };
+        channel.map_handle(attach.handle, handle);
+        // Something has to be in its place until there is a link.
+        channel.put(handle, Link::Closing);
+        Ok(Attach { handle, ..*attach })
+    }
+
+    fn refuse_at_once(
+        &mut self,
+        io: &mut Io,
+        number: u16,
+        attach: &Attach<'_>,
+        refusal: &Refusal,
+    ) -> Result<(), Fault> {
+        let attach = self.claim(number, attach)?;
+        self.refuse_link(io, number, &attach, refusal);
         Ok(())
     }
 
@@ -107,6 +139,10 @@ impl Session {
         if self.channel(number).is_none_or(|channel| channel.ending) {
             return;
         }
+        let attach = match self.claim(number, &attach) {
+            Ok(attach) => attach,
+            Err(fault) => return self.fail(io, broker, number, fault),
+        };
         let made = match answer {
             Answer::Link(plan) if attach.role == Role::Sender => self.attach_inlet(io, broker, number, &attach, &plan),
             Answer::Link(plan) => self.attach_outlet(io, broker, number, &attach, &plan),
@@ -134,7 +170,7 @@ impl Session {
     }
 
     /// Writes the answer to an attach, if the peer can take a frame of that size.
-    fn write_attach(&self, io: &mut Io, number: u16, answer: &Attach<'_>) -> Result<(), Refusal> {
+    pub(super) fn write_attach(&self, io: &mut Io, number: u16, answer: &Attach<'_>) -> Result<(), Refusal> {
         let before = io.output.len();
         encode(&mut io.output, number, answer);
         if io.output.len() - before <= self.peer_frame_bytes_max as usize {
@@ -149,7 +185,7 @@ impl Session {
 
     fn attach_coordinator(&mut self, io: &mut Io, broker: &Broker, number: u16, attach: &Attach<'_>) {
         let target = AttachTarget::Coordinator(Coordinator { capabilities: Symbols::Slice(&TRANSACTIONS) });
-        let common = Common { name: attach.name.into(), outlives_session: false, watch: None };
+        let common = Common::new(attach.name.into());
         let answer = Attach { target: Some(target), ..answer_to(attach, broker) };
         encode(&mut io.output, number, &answer);
         self.put_inlet(io, broker, number, attach, common, Goal::Coordinator, Vec::new());
@@ -164,7 +200,7 @@ impl Session {
         attach: &Attach<'_>,
         plan: &LinkPlan,
     ) -> Result<(), Refusal> {
-        let goal = self.goal(broker, plan)?;
+        let goal = Self::goal(broker, self.vhost, plan)?;
         let Some(AttachTarget::Target(asked)) = attach.target else {
             return Err((condition::INVALID_FIELD, "no target".to_owned()));
         };
@@ -201,6 +237,10 @@ impl Session {
         let inlet = Inlet {
             common,
             goal,
+            vhost: self.vhost,
+            window: broker.limits.link_credit,
+            refusal: None,
+            refused: 0,
             credit: 0,
             delivery_count: attach.initial_delivery_count.unwrap_or(0),
             second: attach.rcv_settle_mode == weft_wire::amqp10::ReceiverSettleMode::Second,
@@ -215,17 +255,17 @@ impl Session {
         self.grant(io, broker, (number, attach.handle));
     }
 
-    fn goal(&self, broker: &Broker, plan: &LinkPlan) -> Result<Goal, Refusal> {
+    pub(super) fn goal(broker: &Broker, vhost: VhostId, plan: &LinkPlan) -> Result<Goal, Refusal> {
         let not_found = |kind: &str, name: &str| (condition::NOT_FOUND, format!("no {kind} '{name}'"));
         if plan.anonymous {
             return Ok(Goal::Anonymous);
         }
         if let Some(queue) = &plan.queue {
-            broker.find_queue(self.vhost, queue.as_bytes()).ok_or_else(|| not_found("queue", queue))?;
+            broker.find_queue(vhost, queue.as_bytes()).ok_or_else(|| not_found("queue", queue))?;
             return Ok(Goal::Fixed { exchange: broker.no_name(), routing_key: Name::from(queue.as_bytes()) });
         }
         let name = plan.exchange.as_deref().unwrap_or_default();
-        let id = broker.find_exchange(self.vhost, name.as_bytes()).ok_or_else(|| not_found("exchange", name))?;
+        let id = broker.find_exchange(vhost, name.as_bytes()).ok_or_else(|| not_found("exchange", name))?;
         let found = broker.exchanges.get(id).ok_or_else(|| not_found("exchange", name))?;
         if found.internal {
             return Err((condition::UNAUTHORIZED_ACCESS, format!("exchange '{name}' is internal")));
@@ -247,7 +287,7 @@ impl Session {
         plan: &LinkPlan,
     ) -> Result<(), Refusal> {
         let asked = attach.source.unwrap_or_default();
-        let queue = self.usable_queue(io, broker, plan.queue.as_deref().unwrap_or_default())?;
+        let queue = usable_queue(io, broker, self.vhost, plan.queue.as_deref().unwrap_or_default())?;
         let consumer = consumer_of(io, queue, number, attach, plan)?;
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
@@ -284,6 +324,7 @@ impl Session {
             settled: attach.snd_settle_mode == SenderSettleMode::Settled,
             message_bytes_max: attach.max_message_size.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX),
             starved: false,
+            paused: false,
             sending: None,
             default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
         };
@@ -295,22 +336,11 @@ impl Session {
         Ok(())
     }
 
-    /// The queue, unless it belongs to another connection or to an exclusive consumer.
-    fn usable_queue(&self, io: &Io, broker: &Broker, name: &str) -> Result<QueueId, Refusal> {
-        let found = broker.find_queue(self.vhost, name.as_bytes()).and_then(|id| Some((id, broker.queues.get(id)?)));
-        let Some((id, queue)) = found else { return Err((condition::NOT_FOUND, format!("no queue '{name}'"))) };
-        let exclusive = |member| broker.consumers.get(member).is_some_and(|other| other.exclusive);
-        if queue.settings.owner.is_some_and(|owner| owner != io.id.raw()) || queue.ring.members().any(exclusive) {
-            return Err((condition::RESOURCE_LOCKED, format!("queue '{name}' is in exclusive use")));
-        }
-        Ok(id)
-    }
-
     fn common(&self, broker: &Broker, attach: &Attach<'_>, plan: &LinkPlan, expiry: TerminusExpiryPolicy) -> Common {
         let outlives_session = matches!(expiry, TerminusExpiryPolicy::ConnectionClose | TerminusExpiryPolicy::Never);
         let vhost = broker.vhosts.get(self.vhost).map(|vhost| String::from_utf8_lossy(&vhost.name).into_owned());
         let watch = plan.watch.then(|| (vhost.unwrap_or_default(), plan.queue.clone().unwrap_or_default()));
-        Common { name: attach.name.into(), outlives_session, watch }
+        Common { outlives_session, watch, ..Common::new(attach.name.into()) }
     }
 }
 
@@ -346,4 +376,15 @@ fn consumer_of(
     let priority = attach.properties.and_then(|map| map.get("rabbitmq:priority").or_else(|| map.get("x-priority")));
     consumer.priority = priority.and_then(|value| value.as_i64()).map_or(0, |p| p.clamp(-1 << 30, 1 << 30) as i32);
     Ok(consumer)
+}
+
+/// The queue, unless it belongs to another connection or to an exclusive consumer.
+pub(super) fn usable_queue(io: &Io, broker: &Broker, vhost: VhostId, name: &str) -> Result<QueueId, Refusal> {
+    let found = broker.find_queue(vhost, name.as_bytes()).and_then(|id| Some((id, broker.queues.get(id)?)));
+    let Some((id, queue)) = found else { return Err((condition::NOT_FOUND, format!("no queue '{name}'"))) };
+    let exclusive = |member| broker.consumers.get(member).is_some_and(|other| other.exclusive);
+    if queue.settings.owner.is_some_and(|owner| owner != io.id.raw()) || queue.ring.members().any(exclusive) {
+        return Err((condition::RESOURCE_LOCKED, format!("queue '{name}' is in exclusive use")));
+    }
+    Ok(id)
 }

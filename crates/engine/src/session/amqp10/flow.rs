@@ -39,14 +39,14 @@ impl Session {
             false => flow.incoming_window.saturating_sub(on_its_way),
         };
         let opened = opened && channel.remote_window > 0;
-        let Some(handle) = flow.handle else {
+        let Some(theirs) = flow.handle else {
             if flow.echo {
                 self.write_flow(io, broker, number, None);
             }
             self.after_flow(io, broker, number, opened);
             return Ok(());
         };
-        let mut drain = false;
+        let (mut drain, handle) = (false, channel.ours(theirs));
         match channel.link(handle) {
             Some(Link::Out(outlet)) => {
                 let unseen = outlet.delivery_count.wrapping_sub(flow.delivery_count.unwrap_or(0));
@@ -62,13 +62,13 @@ impl Session {
                     inlet.credit -= skipped;
                     inlet.delivery_count = inlet.delivery_count.wrapping_add(skipped);
                 }
-                if inlet.credit <= broker.limits.link_credit / 2 {
+                if inlet.credit <= inlet.window / 2 {
                     channel.thirst(handle);
                     self.owe(number);
                 }
             }
             Some(Link::Closing) => {}
-            None => return Err(unattached(handle)),
+            None => return Err(unattached(theirs)),
         }
         if drain {
             self.start_drain(io, broker, (number, handle));
@@ -148,10 +148,11 @@ impl Session {
 
     /// Hands out credit to a sender.
     pub(super) fn grant(&mut self, io: &mut Io, broker: &Broker, place: Place) {
-        let (blocked, most) = (self.blocked, broker.limits.link_credit);
+        let blocked = self.blocked;
         if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
             if !blocked {
-                inlet.credit = most.saturating_sub(inlet.posted);
+                // Never less than it has: messages may be on their way already.
+                inlet.credit = inlet.credit.max(inlet.window.saturating_sub(inlet.posted + inlet.refused));
             }
             self.write_link_flow(io, broker, place, false);
         }

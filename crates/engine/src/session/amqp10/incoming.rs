@@ -49,7 +49,6 @@ impl Session {
         transfer: &Transfer<'_>,
         payload: &[u8],
     ) -> Result<(), Fault> {
-        let handle = transfer.handle;
         let Some(Some(channel)) = self.channels.get_mut(usize::from(number)) else { return Err(no_session(number)) };
         if channel.ending {
             return Ok(());
@@ -59,7 +58,8 @@ impl Session {
         };
         channel.incoming_window = window;
         channel.next_incoming_id = channel.next_incoming_id.wrapping_add(1);
-        let Some(Link::In(inlet)) = channel.link(handle) else { return no_inlet(channel, handle) };
+        let handle = channel.ours(transfer.handle);
+        let Some(Link::In(inlet)) = channel.link(handle) else { return no_inlet(channel, handle, transfer.handle) };
         let is_first = inlet.partial.is_none();
         if is_first {
             let Some(credit) = inlet.credit.checked_sub(1) else {
@@ -68,9 +68,10 @@ impl Session {
             };
             inlet.credit = credit;
             inlet.delivery_count = inlet.delivery_count.wrapping_add(1);
+            inlet.common.messages += 1;
         }
-        let is_thirsty = inlet.credit <= broker.limits.link_credit / 2;
-        let delivery = if is_first { Some(delivery_of(inlet, transfer)?) } else { None };
+        let is_thirsty = inlet.credit <= inlet.window / 2;
+        let delivery = if is_first { Some(delivery_of(inlet, handle, transfer)?) } else { None };
         if is_thirsty {
             channel.thirst(handle);
         }
@@ -200,8 +201,8 @@ impl Session {
 
 /// Checks what the first transfer of a delivery must say.
 #[inline]
-fn delivery_of(inlet: &Inlet, transfer: &Transfer<'_>) -> Result<Delivery, Fault> {
-    let invalid = |text: &str| Fault::link(transfer.handle, condition::INVALID_FIELD, text);
+fn delivery_of(inlet: &Inlet, handle: u32, transfer: &Transfer<'_>) -> Result<Delivery, Fault> {
+    let invalid = |text: &str| Fault::link(handle, condition::INVALID_FIELD, text);
     let (Some(id), Some(tag)) = (transfer.delivery_id, transfer.delivery_tag) else {
         return Err(invalid("the first transfer of a delivery needs its id and tag"));
     };
@@ -210,26 +211,23 @@ fn delivery_of(inlet: &Inlet, transfer: &Transfer<'_>) -> Result<Delivery, Fault
     }
     // The low byte is a version; the rest names a format, and 0 is the one defined by AMQP.
     if transfer.message_format.unwrap_or(0) >> 8 != 0 {
-        return Err(Fault::link(transfer.handle, condition::NOT_IMPLEMENTED, "unknown message format"));
+        return Err(Fault::link(handle, condition::NOT_IMPLEMENTED, "unknown message format"));
     }
     let settled = transfer.settled.unwrap_or(false);
     if settled && matches!(inlet.goal, Goal::Coordinator) {
-        return Err(Fault::link(
-            transfer.handle,
-            condition::NOT_ALLOWED,
-            "a request to the coordinator was sent settled",
-        ));
+        let text = "a request to the coordinator was sent settled";
+        return Err(Fault::link(handle, condition::NOT_ALLOWED, text));
     }
     let second = inlet.second && transfer.rcv_settle_mode != Some(ReceiverSettleMode::First) && !settled;
     let tag = if second { tag.into() } else { Box::default() };
     Ok(Delivery { id, tag, settled, second, transaction: None })
 }
 
-fn no_inlet(channel: &mut Channel, handle: u32) -> Result<(), Fault> {
+fn no_inlet(channel: &mut Channel, handle: u32, theirs: u32) -> Result<(), Fault> {
     match channel.link(handle) {
         Some(Link::Closing) => Ok(()),
         Some(_) => Err(Fault::link(handle, condition::NOT_ALLOWED, "a transfer on a link that only receives")),
-        None => Err(unattached(handle)),
+        None => Err(unattached(theirs)),
     }
 }
 

@@ -14,7 +14,8 @@ use super::outgoing::Sending;
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict};
 use super::{Fault, Place, Session, error_of};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Outcome, VhostId};
+use crate::change::Refusal;
 use crate::conn::Io;
 use crate::event::Event;
 use crate::message::Name;
@@ -37,12 +38,30 @@ pub(super) struct Common {
     pub outlives_session: bool,
     /// Virtual host and queue to report when the link goes.
     pub watch: Option<(String, String)>,
+    /// Python's number of it, if we attached it.
+    pub own: Option<u64>,
+    /// Messages that crossed it.
+    pub messages: u64,
+}
+
+impl Common {
+    pub(super) fn new(name: Rc<str>) -> Self {
+        Self { name, outlives_session: false, watch: None, own: None, messages: 0 }
+    }
 }
 
 /// A link on which the peer sends.
 pub(super) struct Inlet {
     pub common: Common,
     pub goal: Goal,
+    /// Where exchange and queue are looked up.
+    pub vhost: VhostId,
+    /// Most messages that the peer may have on the way.
+    pub window: u32,
+    /// What becomes of messages that no queue takes, if that was said; else what RabbitMQ answers.
+    pub refusal: Option<Refusal>,
+    /// Messages refused a moment ago, for which no credit is given yet: the peer may send the same ones again.
+    pub refused: u32,
     /// Messages that the peer may still send.
     pub credit: u32,
     pub delivery_count: u32,
@@ -87,6 +106,8 @@ pub(super) struct Outlet {
     pub message_bytes_max: u64,
     /// Sleeps because it has no credit or window, or is in the middle of a message.
     pub starved: bool,
+    /// The peer gave a message back a moment ago, and would get the same one again.
+    pub paused: bool,
     /// The message that is being sent.
     pub sending: Option<Box<Sending>>,
     /// What a settlement without a state means.
@@ -96,14 +117,14 @@ pub(super) struct Outlet {
 impl Outlet {
     /// Something it waited for is there: if that was all, its consumer may take messages again.
     pub(super) fn wake(&mut self, broker: &mut Broker) {
-        if self.credit > 0 && self.sending.is_none() && std::mem::take(&mut self.starved) {
+        if self.credit > 0 && !self.paused && self.sending.is_none() && std::mem::take(&mut self.starved) {
             self.consumer.into_iter().for_each(|id| broker.wake(id));
         }
     }
 }
 
 impl Link {
-    fn common(&self) -> Option<(&Common, bool)> {
+    pub(super) fn common(&self) -> Option<(&Common, bool)> {
         match self {
             Self::In(inlet) => Some((&inlet.common, true)),
             Self::Out(outlet) => Some((&outlet.common, false)),
@@ -121,22 +142,28 @@ impl Session {
         detach: &Detach<'_>,
     ) -> Result<(), Fault> {
         let Some(channel) = self.live(number)? else { return Ok(()) };
-        let handle = detach.handle;
-        match channel.link(handle) {
-            Some(Link::Closing) => channel.links[handle as usize] = None,
-            Some(_) => {
-                self.send_owed(io, broker);
-                match detach.closed {
-                    true => self.drop_link(io, broker, (number, handle), false, true),
-                    false => self.suspend_link(io, broker, (number, handle)),
-                }
-                if let Some(channel) = self.channel(number) {
-                    channel.links[handle as usize] = None;
-                }
-                encode(&mut io.output, number, &Detach { handle, closed: detach.closed, error: None });
+        let handle = channel.ours(detach.handle);
+        let own = match channel.link(handle).map(|link| link.common()) {
+            Some(Some((common, _))) => common.own.is_some(),
+            Some(None) => {
+                channel.links[handle as usize] = None;
+                channel.theirs[detach.handle as usize] = 0;
+                self.names.retain(|_, place| *place != (number, handle));
+                return Ok(());
             }
-            None => return Err(unattached(handle)),
+            None => return Err(unattached(detach.handle)),
+        };
+        channel.theirs[detach.handle as usize] = 0;
+        self.send_owed(io, broker);
+        self.report_detached(io, broker, (number, handle), detach.error.as_ref(), detach.closed);
+        match detach.closed || own {
+            true => self.drop_link(io, broker, (number, handle), false, true),
+            false => self.suspend_link(io, broker, (number, handle)),
         }
+        if let Some(channel) = self.channel(number) {
+            channel.links[handle as usize] = None;
+        }
+        encode(&mut io.output, number, &Detach { handle, closed: detach.closed, error: None });
         Ok(())
     }
 
@@ -150,6 +177,7 @@ impl Session {
         text: &str,
     ) {
         self.send_owed(io, broker);
+        self.report_detached(io, broker, place, Some(&error_of(condition, text)), true);
         self.drop_link(io, broker, place, false, true);
         self.write_detach(io, place, true, condition, text);
     }

@@ -1,4 +1,4 @@
-//! AMQP 1.0, the server's side of one connection.
+//! AMQP 1.0, this node's side of one connection, whichever side dialled it.
 //!
 //! Owns the connection's state, its sessions (called channels here) and their links. Frames come in whole;
 //! performatives go out to the connection's output; questions go to Python as events and park the connection until
@@ -11,9 +11,11 @@ mod facts;
 mod flow;
 mod head;
 mod incoming;
+mod initiate;
 mod link;
 mod opening;
 mod outgoing;
+mod own;
 mod publish;
 mod resume;
 mod settle;
@@ -32,8 +34,11 @@ use crate::broker::{Broker, VhostId};
 use crate::conn::Io;
 use attach::Pending;
 use channel::Channel;
+pub use initiate::Dial;
+use initiate::Dialling;
 use link::Link;
 use opening::Opening;
+use own::Own;
 use publish::Arrival;
 use resume::Suspended;
 use transaction::Transactions;
@@ -50,6 +55,9 @@ const ERROR_TEXT_BYTES_MAX: usize = 256;
 type Place = (u16, u32);
 /// What names a link on a connection: whether the peer sends, and the name it chose.
 type LinkName = (bool, Rc<str>);
+
+/// No channel has this number: the table of channels ends before it.
+const NO_CHANNEL: u16 = u16::MAX;
 
 /// What an error ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +109,21 @@ pub struct Session {
     /// Highest channel number of the connection.
     channel_max: u16,
     /// Our idle time-out, and the peer's; 0 for none.
-    idle_s: u16,
+    idle_ms: u32,
     peer_idle_ms: u32,
     vhost: VhostId,
     channels: Vec<Option<Box<Channel>>>,
+    /// The peer's number of each channel, and ours plus one; 0 for none. They differ where both sides begin sessions.
+    theirs: Vec<u16>,
+    /// What this node dialled the peer with, if it did.
+    dial: Option<Box<Dial>>,
+    /// The session that we began.
+    own_channel: Option<u16>,
+    /// Where the links are that we attached, by Python's number.
+    own: BTreeMap<u64, Own>,
+    /// Links that wait a moment because messages were refused on them, and until when.
+    resting: Vec<Place>,
+    rested_ns: u64,
     /// Where the attached links are, by name.
     names: BTreeMap<LinkName, Place>,
     suspended: BTreeMap<LinkName, Suspended>,
@@ -134,9 +153,9 @@ impl Session {
         }
         while io.parked.is_none() && !io.finished && broker.may_read() {
             let rest = &data[at..];
-            if let State::Opening(Opening::Header) = self.state {
+            if self.wants_header() {
                 match rest.first_chunk() {
-                    Some(header) => self.on_second_header(io, header),
+                    Some(header) => self.on_header(io, header),
                     None => break,
                 }
                 at += frame::PROTOCOL_HEADER_BYTES;
@@ -162,7 +181,7 @@ impl Session {
             broker.spend(1);
             at += frame.size;
             if let Err(fault) = self.on_frame(io, broker, &frame) {
-                self.fail(io, broker, frame.channel, fault);
+                self.fail(io, broker, self.ours(frame.channel), fault);
             }
         }
         self.send_owed(io, broker);
@@ -181,24 +200,27 @@ impl Session {
         if frame.body.is_empty() {
             return Ok(());
         }
-        if let Some((transfer, payload)) = transfer::decode_fast(frame.body) {
-            return self.on_transfer(io, broker, frame.channel, &transfer, payload);
+        let number = self.ours(frame.channel);
+        if let Some((transfer, payload)) = transfer::decode_fast(frame.body)
+            && number != NO_CHANNEL
+        {
+            return self.on_transfer(io, broker, number, &transfer, payload);
         }
         let (performative, payload) = Performative::decode(frame.body)?;
-        let number = frame.channel;
         match performative {
-            Performative::Transfer(transfer) => self.on_transfer(io, broker, number, &transfer, payload),
-            Performative::Disposition(disposition) => self.on_disposition(io, broker, number, &disposition),
-            Performative::Flow(flow) => self.on_flow(io, broker, number, &flow),
-            Performative::Attach(attach) => self.on_attach(io, broker, number, &attach, frame.body),
-            Performative::Detach(detach) => self.on_detach(io, broker, number, &detach),
-            Performative::Begin(begin) => self.on_begin(io, broker, number, &begin),
-            Performative::End(_) => self.on_end(io, broker, number),
+            Performative::Begin(begin) => self.on_begin(io, broker, frame.channel, &begin),
             Performative::Close(close) => {
                 self.on_close(io, broker, &close);
                 Ok(())
             }
             Performative::Open(_) => Err(Fault::connection(condition::ILLEGAL_STATE, "second open")),
+            _ if number == NO_CHANNEL => Err(no_session(frame.channel)),
+            Performative::Transfer(transfer) => self.on_transfer(io, broker, number, &transfer, payload),
+            Performative::Disposition(disposition) => self.on_disposition(io, broker, number, &disposition),
+            Performative::Flow(flow) => self.on_flow(io, broker, number, &flow),
+            Performative::Attach(attach) => self.on_attach(io, broker, number, &attach, frame.body),
+            Performative::Detach(detach) => self.on_detach(io, broker, number, &detach),
+            Performative::End(end) => self.on_end(io, broker, number, &end),
         }
     }
 
@@ -221,6 +243,12 @@ impl Session {
             Some(error) => format!("closed by the peer: {} {}", error.condition, error.description.unwrap_or("")),
             None => "closed by the peer".to_owned(),
         });
+    }
+
+    /// Our number of the channel that the peer calls so.
+    #[inline]
+    fn ours(&self, theirs: u16) -> u16 {
+        self.theirs.get(usize::from(theirs)).map_or(NO_CHANNEL, |ours| ours.wrapping_sub(1))
     }
 
     /// The channel of this number, if there is a session on it.
@@ -258,6 +286,7 @@ impl Session {
 
     fn close_connection(&mut self, io: &mut Io, broker: &mut Broker, condition: Symbol<'_>, text: &str) {
         match &self.state {
+            State::Opening(Opening::Dialled(Dialling::Open)) => {}
             State::Opening(opening) if !opening.is_open_phase() => return io.finish(text),
             State::Opening(_) => self.write_open(io, broker),
             State::Running => {}
@@ -291,9 +320,9 @@ impl Session {
         if !matches!(self.state, State::Running) {
             return opening_deadline(io, broker);
         }
-        let mut next_ns = None;
-        if self.idle_s > 0 {
-            let silent_ns = SILENT_INTERVALS * u64::from(self.idle_s) * 1_000_000_000;
+        let mut next_ns = self.end_rest(io, broker);
+        if self.idle_ms > 0 {
+            let silent_ns = SILENT_INTERVALS * u64::from(self.idle_ms) * 1_000_000;
             if broker.now_ns >= io.received_ns + silent_ns && !io.paused {
                 self.close_connection(
                     io,
@@ -303,7 +332,8 @@ impl Session {
                 );
                 return None;
             }
-            next_ns = Some(broker.now_ns.max(io.received_ns + silent_ns));
+            let due_ns = broker.now_ns.max(io.received_ns + silent_ns);
+            next_ns = Some(next_ns.map_or(due_ns, |next_ns| next_ns.min(due_ns)));
         }
         if self.peer_idle_ms > 0 {
             let beat_ns = u64::from(self.peer_idle_ms) * 500_000;

@@ -12,6 +12,7 @@ use weft_wire::amqp10::{
     Value, condition, encode, encode_sasl, writer,
 };
 
+use super::initiate::{Dialling, NODE_PROPERTY};
 use super::{Fault, Session, State, condition_of};
 use crate::broker::Broker;
 use crate::conn::{Io, Wait};
@@ -37,6 +38,8 @@ pub(super) enum Opening {
     Open,
     /// Python judges the virtual host.
     Asked,
+    /// We dialled, and the peer's part comes next.
+    Dialled(Dialling),
 }
 
 impl Opening {
@@ -65,17 +68,23 @@ impl Session {
         Some(session)
     }
 
-    fn new(broker: &Broker) -> Self {
+    pub(super) fn new(broker: &Broker) -> Self {
         let limits = &broker.limits;
         Self {
             state: State::Opening(Opening::Sasl { step: 0, mechanism: String::new() }),
             frame_bytes_max: limits.frame_bytes_max.max(MIN_MAX_FRAME_SIZE),
             peer_frame_bytes_max: MIN_MAX_FRAME_SIZE,
             channel_max: limits.channels_max.saturating_sub(1),
-            idle_s: limits.heartbeat_s,
+            idle_ms: u32::from(limits.heartbeat_s) * 1_000,
             peer_idle_ms: 0,
             vhost: Id::from_raw(0),
             channels: Vec::new(),
+            theirs: Vec::new(),
+            dial: None,
+            own_channel: None,
+            own: BTreeMap::new(),
+            resting: Vec::new(),
+            rested_ns: 0,
             names: BTreeMap::new(),
             suspended: BTreeMap::new(),
             pending: None,
@@ -90,8 +99,17 @@ impl Session {
         }
     }
 
-    /// The header that must follow SASL.
-    pub(super) fn on_second_header(&mut self, io: &mut Io, header: &[u8; 8]) {
+    /// Is a protocol header to come next, and no frame?
+    pub(super) fn wants_header(&self) -> bool {
+        let State::Opening(opening) = &self.state else { return false };
+        matches!(opening, Opening::Header | Opening::Dialled(Dialling::SaslHeader | Dialling::Header))
+    }
+
+    /// The header that must follow SASL, or the answer to ours.
+    pub(super) fn on_header(&mut self, io: &mut Io, header: &[u8; 8]) {
+        if let State::Opening(Opening::Dialled(step)) = self.state {
+            return self.on_dialled_header(io, step, header);
+        }
         io.output.extend_from_slice(&Protocol::Amqp.header());
         match Protocol::from_header(header) {
             Some(Protocol::Amqp) => self.state = State::Opening(Opening::Open),
@@ -107,6 +125,10 @@ impl Session {
     ) -> Result<(), Fault> {
         let State::Opening(opening) = &mut self.state else { return Ok(()) };
         match (opening, frame.kind) {
+            (Opening::Dialled(step), _) => {
+                let step = *step;
+                return self.on_dialled_frame(io, broker, step, frame);
+            }
             (Opening::Sasl { step, mechanism }, FrameKind::Sasl) => {
                 let (step, mechanism) = (*step, std::mem::take(mechanism));
                 match SaslFrame::decode(frame.body)? {
@@ -145,8 +167,8 @@ impl Session {
         io.parked = Some(Wait::Answer(request));
     }
 
-    /// Takes the peer's limits, then asks for its virtual host.
-    fn on_open(&mut self, io: &mut Io, broker: &mut Broker, open: &Open<'_>) -> Result<(), Fault> {
+    /// Takes the peer's limits.
+    pub(super) fn take_limits(&mut self, open: &Open<'_>) -> Result<(), Fault> {
         if open.max_frame_size < MIN_MAX_FRAME_SIZE {
             let text = format!("max-frame-size {} is below {MIN_MAX_FRAME_SIZE}", open.max_frame_size);
             return Err(Fault::connection(condition::FRAME_SIZE_TOO_SMALL, text));
@@ -159,6 +181,12 @@ impl Session {
         self.peer_frame_bytes_max = open.max_frame_size.min(self.frame_bytes_max);
         self.channel_max = self.channel_max.min(open.channel_max);
         self.peer_idle_ms = idle_ms;
+        Ok(())
+    }
+
+    /// Takes the peer's limits, then asks for its virtual host.
+    fn on_open(&mut self, io: &mut Io, broker: &mut Broker, open: &Open<'_>) -> Result<(), Fault> {
+        self.take_limits(open)?;
         let vhost = open.hostname.and_then(|name| name.strip_prefix("vhost:")).unwrap_or("").to_owned();
         let properties = open.properties.map_or(Fields::Empty, |map| {
             let mut bytes = Vec::new();
@@ -219,11 +247,17 @@ impl Session {
         properties.put(Value::Symbol("product"), Value::String("weft"));
         properties.put(Value::Symbol("version"), Value::String(env!("CARGO_PKG_VERSION")));
         properties.put(Value::Symbol("platform"), Value::String("Rust, Python"));
+        properties.put(Value::Symbol(NODE_PROPERTY), Value::String(&broker.node));
+        let (container, hostname) = match &self.dial {
+            Some(dial) => (dial.container.as_str(), Some(dial.hostname.as_str()).filter(|name| !name.is_empty())),
+            None => ("", None),
+        };
         let open = Open {
-            container_id: "weft",
+            container_id: if container.is_empty() { &broker.node } else { container },
+            hostname,
             max_frame_size: self.frame_bytes_max,
             channel_max: self.channel_max,
-            idle_time_out: (self.idle_s > 0).then(|| u32::from(broker.limits.heartbeat_s) * 1_000),
+            idle_time_out: (self.idle_ms > 0).then_some(self.idle_ms),
             offered_capabilities: Symbols::Slice(&CAPABILITIES),
             properties: Some(properties.as_map()),
             ..Open::default()

@@ -45,7 +45,7 @@ impl Session {
         let Some(channel) = self.channel(number) else { return Readiness::NoCredit };
         let window = channel.remote_window;
         let Some(Link::Out(outlet)) = channel.link(handle) else { return Readiness::NoCredit };
-        if outlet.credit == 0 || window == 0 || outlet.sending.is_some() {
+        if outlet.credit == 0 || window == 0 || outlet.paused || outlet.sending.is_some() {
             outlet.starved = true;
             return Readiness::NoCredit;
         }
@@ -77,6 +77,7 @@ impl Session {
         channel.next_delivery_id = delivery_id.wrapping_add(1);
         outlet.credit -= 1;
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
+        outlet.common.messages += 1;
         let (settled, link) = (outlet.settled, outlet.number);
         let is_plain = matches!(message.kind, Kind::Amqp10(_)) && !head::is_marked(message);
         if is_plain && len + OVERHEAD_BYTES <= frame_max {

@@ -16,7 +16,7 @@ use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
 use super::settle::{Posted, Verdict};
 use super::{Fault, Place, Session, condition_of};
-use crate::broker::{Broker, Published, Route, VhostId};
+use crate::broker::{Broker, Published, Route};
 use crate::conn::{Io, Wait};
 use crate::event::Event;
 use crate::memory::Charge;
@@ -108,7 +108,7 @@ impl Session {
         let subject = properties.subject.unwrap_or_default().as_bytes();
         let to = properties.to.map(str::as_bytes);
         let head_range = 0..head.body_start as usize;
-        let way = inlet.way(broker, self.vhost, io.principal, subject, to);
+        let way = inlet.way(broker, io.principal, subject, to);
         let names = match (&way, &inlet.memory.names) {
             (Way::Known, Some(names)) => names.clone(),
             _ => (broker.no_name(), broker.no_name()),
@@ -141,9 +141,9 @@ impl Session {
 
     /// A message that waited for its address tries again.
     pub(super) fn find_way(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) {
-        let (vhost, place) = (self.vhost, arrival.place);
+        let place = arrival.place;
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
-        match inlet.way(broker, vhost, io.principal, &arrival.subject, arrival.to.as_deref()) {
+        match inlet.way(broker, io.principal, &arrival.subject, arrival.to.as_deref()) {
             Way::Known => {
                 let Arrival { delivery, mut message, extras, .. } = *arrival;
                 if let Some(names) = &inlet.memory.names {
@@ -160,6 +160,7 @@ impl Session {
     /// A message whose address leads nowhere.
     fn refuse_message(&mut self, io: &mut Io, broker: &mut Broker, place: Place, delivery: Delivery, verdict: Verdict) {
         broker.totals.unroutable += 1;
+        let verdict = self.turn_down(io, broker, place, verdict);
         self.answer_delivery(io, place, delivery, verdict);
     }
 
@@ -174,7 +175,10 @@ impl Session {
                     _ => return,
                 };
                 io.direct &= !published.stored;
-                verdict_of(published)
+                match verdict_of(published) {
+                    Verdict::Accepted => Verdict::Accepted,
+                    verdict => self.turn_down(io, broker, place, verdict),
+                }
             }
         };
         self.answer_delivery(io, place, delivery, verdict);
@@ -202,7 +206,7 @@ impl Session {
 impl Inlet {
     /// Finds where a message goes; remembered until something changes.
     #[inline]
-    fn way(&mut self, broker: &Broker, vhost: VhostId, principal: u32, subject: &[u8], to: Option<&[u8]>) -> Way {
+    fn way(&mut self, broker: &Broker, principal: u32, subject: &[u8], to: Option<&[u8]>) -> Way {
         let key = match &self.goal {
             Goal::Fixed { .. } => b"",
             Goal::Subject { .. } => subject,
@@ -215,10 +219,10 @@ impl Inlet {
         if self.memory.generation == broker.generation && *self.memory.key == *key {
             return Way::Known;
         }
-        self.find(broker, vhost, principal, key, subject)
+        self.find(broker, principal, key, subject)
     }
 
-    fn find(&mut self, broker: &Broker, vhost: VhostId, principal: u32, key: &[u8], subject: &[u8]) -> Way {
+    fn find(&mut self, broker: &Broker, principal: u32, key: &[u8], subject: &[u8]) -> Way {
         let mut generation = broker.generation;
         let (exchange, routing_key) = match &self.goal {
             Goal::Fixed { exchange, routing_key } => (Rc::clone(exchange), Rc::clone(routing_key)),
@@ -236,7 +240,7 @@ impl Inlet {
                 }
             },
         };
-        let found = broker.find_exchange(vhost, &exchange);
+        let found = broker.find_exchange(self.vhost, &exchange);
         let Some((id, found)) = found.and_then(|id| Some((id, broker.exchanges.get(id)?))) else {
             return nowhere(condition::NOT_FOUND, "the exchange is gone");
         };

@@ -7,8 +7,8 @@
 use std::rc::Rc;
 
 use weft_wire::amqp10::{
-    Declared, DeliveryState, Disposition, Error, Field, MapBuf, Outcome as WireOutcome, Rejected, Role, Symbol,
-    TransactionalState, Value, condition, encode, writer,
+    Declared, DeliveryState, Disposition, Error, Field, MapBuf, Modified, Outcome as WireOutcome, Rejected, Role,
+    Symbol, TransactionalState, Value, condition, encode, writer,
 };
 
 use super::link::Link;
@@ -76,6 +76,8 @@ pub(super) fn settle_held(broker: &mut Broker, mut held: Held, decision: &Decisi
 pub(super) enum Verdict {
     Accepted,
     Released,
+    /// Not here and now, and it counts as a failed delivery.
+    Failed,
     Rejected {
         condition: Symbol<'static>,
         text: Rc<str>,
@@ -95,6 +97,10 @@ impl Verdict {
         match self {
             Self::Accepted => each(DeliveryState::ACCEPTED),
             Self::Released => each(DeliveryState::RELEASED),
+            Self::Failed => {
+                let modified = Modified { delivery_failed: true, ..Modified::default() };
+                each(DeliveryState::Outcome(WireOutcome::Modified(modified)))
+            }
             Self::Rejected { condition, text } => {
                 let error = Some(super::error_of(*condition, text));
                 each(DeliveryState::Outcome(WireOutcome::Rejected(Rejected { error })))
@@ -202,7 +208,7 @@ impl Session {
         }
         if disposition.role == Role::Sender {
             if disposition.settled {
-                self.on_sender_settled(broker, number, first, last);
+                self.on_sender_settled(number, first, last);
             }
             return Ok(());
         }
@@ -217,6 +223,7 @@ impl Session {
             Some(DeliveryState::Received(_)) | None if !disposition.settled => return Ok(()),
             Some(DeliveryState::Received(_)) | None => None,
         };
+        let mut returned = None;
         for id in channel.unsettled.within(first, last) {
             let Some(held) = channel.unsettled.take(id) else { continue };
             if !disposition.settled {
@@ -226,8 +233,15 @@ impl Session {
                 (None, Some(Link::Out(outlet))) => outlet.default_outcome.clone(),
                 _ => Decision::RELEASED,
             };
-            settle_held(broker, held, decision.as_ref().unwrap_or(&default));
+            let decision = decision.as_ref().unwrap_or(&default);
+            if let Outcome::Returned { .. } = decision.outcome {
+                returned = Some(held.handle);
+            }
+            settle_held(broker, held, decision);
             broker.spend(1);
+        }
+        if let Some(handle) = returned {
+            self.pause_own(io, broker, (number, handle));
         }
         if !disposition.settled {
             self.owe(number);
@@ -236,8 +250,7 @@ impl Session {
     }
 
     /// The sender has settled what we answered: nothing has to be remembered any more.
-    fn on_sender_settled(&mut self, broker: &mut Broker, number: u16, first: u32, last: u32) {
-        let credit_low = broker.limits.link_credit / 2;
+    fn on_sender_settled(&mut self, number: u16, first: u32, last: u32) {
         let Some(channel) = self.channel(number) else { return };
         let span = last.wrapping_sub(first);
         let ids: Vec<u32> = channel.posted.keys().copied().filter(|id| id.wrapping_sub(first) <= span).collect();
@@ -245,7 +258,7 @@ impl Session {
             let Some(posted) = channel.posted.remove(&id) else { continue };
             if let Some(Link::In(inlet)) = channel.link(posted.handle) {
                 inlet.posted = inlet.posted.saturating_sub(1);
-                if inlet.credit <= credit_low {
+                if inlet.credit <= inlet.window / 2 {
                     channel.thirst(posted.handle);
                 }
             }
