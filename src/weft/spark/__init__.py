@@ -1,0 +1,19 @@
+"""Streams of a node in Spark, and rows of Spark as messages: `format("weft")`.
+
+Owns the public names of the data source. `import weft.spark` makes the format known to the session that is active;
+`register(spark)` to any other, and `session()` makes one that starts fast.
+It must never be imported by a node: Spark is an extra (`pip install weft[spark]`).
+Start at docs/guides/spark.md.
+"""
+
+from __future__ import annotations
+
+from weft.spark.lake import Lake, tier
+from weft.spark.offsets import DataLost
+from weft.spark.schema import MESSAGE, STREAM, json_body
+from weft.spark.session import session
+from weft.spark.source import WeftSource, register
+
+__all__ = ["MESSAGE", "STREAM", "DataLost", "Lake", "WeftSource", "json_body", "register", "session", "tier"]
+
+register()

@@ -1,0 +1,197 @@
+"""The lake: ranges of streams as Parquet files, for ever, readable by anything that reads Parquet.
+
+Owns the layout (`streams/<name>/<life>/shard=<n>/<first>-<end>.parquet`), the copying of ranges into it (tiering) and reading
+them back by offset. A folder or a URL of pyarrow's file systems (file, s3, hdfs, gs) and a log come in; files and record
+batches go out.
+It must never hold a list of its own beside the files: their names say what they hold, and a file has its name only when
+it is whole.
+Rule: what is tiered never changes; docs/guides/pipeline.md, "The lake".
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from weft.model.errors import ConfigError, Unavailable
+from weft.spark.logs import ROWS_PER_BATCH, Log, chosen
+from weft.spark.offsets import Extent
+from weft.spark.schema import STREAM, arrow_schema
+
+FILE_ROWS = 1_000_000
+"""Rows in one file: about 300 MB of 1 KiB messages after compression, a few seconds of one core."""
+
+GROUP_ROWS = 32_768
+"""Rows in one row group: the least that a reader has to fetch."""
+
+NAME = re.compile(r"(\d{20})-(\d{20})\.parquet$")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A folder of tiered streams, as a log."""
+
+    url: str
+    _place: list[tuple[fs.FileSystem, str]] = field(default_factory=list, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"url": self.url, "_place": []}
+
+    @property
+    def place(self) -> tuple[fs.FileSystem, str]:
+        """The file system and the folder in it, opened once per process."""
+        if not self._place:
+            try:
+                system, root = fs.FileSystem.from_uri(self.url) if "://" in self.url else (fs.LocalFileSystem(), self.url)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ConfigError(f"lake {self.url}: {error}") from None
+            self._place.append((system, f"{root.rstrip('/')}/streams"))
+        return self._place[0]
+
+    def files(self, extent: Extent) -> list[tuple[int, int, str]]:
+        """First offset, end and path of a shard's files, in order and without overlap, up to the first gap."""
+        system, root = self.place
+        folder = f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
+        found = []
+        for info in system.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+            name = NAME.search(info.path)
+            if name:
+                found.append((int(name[1]), int(name[2]), info.path))
+        kept: list[tuple[int, int, str]] = []
+        for first, end, path in sorted(found):
+            if kept and first != kept[-1][1]:
+                break
+            kept.append((first, end, path))
+        return kept
+
+    def extents(self, names: Sequence[str]) -> list[Extent]:
+        system, root = self.place
+        found = []
+        for stream in _folders(system, root):
+            if chosen(unquote(stream), names):
+                for life in _folders(system, f"{root}/{stream}"):
+                    for shard in _folders(system, f"{root}/{stream}/{life}"):
+                        extent = Extent(unquote(stream), int(shard.removeprefix("shard=")), life, 0, 0)
+                        files = self.files(extent)
+                        if files:
+                            found.append(Extent(extent.stream, extent.shard, life, files[0][0], files[-1][1]))
+        return sorted(found, key=lambda item: (item.stream, item.shard, item.life))
+
+    def read(
+        self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
+    ) -> Iterator[pa.RecordBatch]:
+        system, _ = self.place
+        for first, after, path in self.files(extent):
+            if first < end and after > start:
+                with system.open_input_file(path) as file:
+                    parquet = pq.ParquetFile(file)
+                    groups = _groups(parquet, start, end)
+                    wanted = list(dict.fromkeys([*columns, "offset"]))
+                    for batch in parquet.iter_batches(rows, groups, wanted):
+                        part = _between(batch, start, end)
+                        if part.num_rows:
+                            yield part.select(list(columns))
+
+    def offset_at(self, extent: Extent, time_us: int) -> int:
+        system, _ = self.place
+        files = self.files(extent)
+        for _, end, path in files:
+            with system.open_input_file(path) as file:
+                parquet = pq.ParquetFile(file)
+                last = parquet.metadata.num_row_groups - 1
+                if last < 0 or _time_us(parquet, last) < time_us:
+                    continue
+                table = parquet.read(["offset", "enqueue_time"])
+                times = table["enqueue_time"].cast(pa.int64()).to_numpy()
+                index = bisect_left(times, time_us)
+                return int(table["offset"][index].as_py()) if index < len(times) else end
+        return files[-1][1] if files else 0
+
+
+def _folders(system: fs.FileSystem, path: str) -> list[str]:
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+
+def _groups(parquet: pq.ParquetFile, start: int, end: int) -> list[int]:
+    """Row groups that may hold offsets of the range, by their statistics."""
+    index = parquet.schema_arrow.get_field_index("offset")
+    kept = []
+    for number in range(parquet.metadata.num_row_groups):
+        known = parquet.metadata.row_group(number).column(_leaf(parquet, "offset", index)).statistics
+        if known is None or not known.has_min_max or (known.min < end and known.max >= start):
+            kept.append(number)
+    return kept
+
+
+def _leaf(parquet: pq.ParquetFile, name: str, guess: int) -> int:
+    """The number of a flat column among Parquet's leaves; maps and lists before it count more than one."""
+    for number in range(guess, parquet.metadata.num_columns):
+        if parquet.metadata.schema.column(number).path == name:
+            return number
+    return guess
+
+
+def _time_us(parquet: pq.ParquetFile, group: int) -> int:
+    """The latest arrival in a row group."""
+    leaf = _leaf(parquet, "enqueue_time", 0)
+    known = parquet.metadata.row_group(group).column(leaf).statistics
+    return 2**62 if known is None or not known.has_min_max else int(known.max.timestamp() * 1e6)
+
+
+def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    offsets = batch.column("offset")
+    if not batch.num_rows or (offsets[0].as_py() >= start and offsets[-1].as_py() < end):
+        return batch
+    inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+    return batch.filter(inside)
+
+
+def tier(log: Log, lake: Lake, names: Sequence[str], *, rows: int = FILE_ROWS, partial: bool = False) -> dict[str, int]:
+    """Copy what the lake lacks of these streams; the end of each shard in the lake.
+
+    Whole files only, so that a stream that runs is not copied in crumbs; with `partial` the rest goes too.
+    """
+    if rows < 1:
+        raise ConfigError("a file of the lake holds at least one row")
+    reached = {}
+    for extent in log.extents(names):
+        files = lake.files(extent)
+        start = files[-1][1] if files else extent.first
+        if start < extent.first:
+            raise Unavailable(
+                f"stream {extent.key}: the lake ends at {start}, the log begins at {extent.first}: retention was faster"
+                f" than tiering, and a lake with a gap would lie; tier more often, or into a new lake"
+            )
+        while start < extent.end and (partial or extent.end - start >= rows):
+            end = min(start + rows, extent.end)
+            _write(log, lake, extent, start, end)
+            start = end
+        reached[extent.key] = start
+    return reached
+
+
+def _write(log: Log, lake: Lake, extent: Extent, start: int, end: int) -> None:
+    system, root = lake.place
+    folder = f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
+    system.create_dir(folder, recursive=True)
+    name = f"{folder}/{start:020}-{end:020}.parquet"
+    schema = arrow_schema(STREAM)
+    with system.open_output_stream(f"{name}.unfinished") as file, pq.ParquetWriter(file, schema, compression="zstd") as out:
+        waiting: list[pa.RecordBatch] = []
+        for batch in log.read(extent, start, end, schema.names, GROUP_ROWS):
+            waiting.append(batch.cast(schema) if batch.schema != schema else batch)
+            if sum(part.num_rows for part in waiting) >= GROUP_ROWS:
+                out.write_table(pa.Table.from_batches(waiting, schema))
+                waiting.clear()
+        if waiting:
+            out.write_table(pa.Table.from_batches(waiting, schema))
+    system.move(f"{name}.unfinished", name)

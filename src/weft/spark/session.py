@@ -1,0 +1,140 @@
+"""A Spark session that starts fast and keeps quiet: what `weft pipeline`, the tests and the examples run on.
+
+Owns the settings of a local session and three cures for its slow start: a class data archive of the JVM, a Spark home
+from which workers import compiled modules, and a checkpoint manager that forks no process per file. A name, a master
+and more settings come in, a `SparkSession` goes out.
+It must never be needed: the data source works in any session, and on a cluster only the plain settings apply.
+The figures behind each cure are in docs/guides/spark.md, "Start".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from weft.spark.source import register
+
+MASTER = "local[2,3]"
+"""Two threads, and three attempts per task: plain `local[2]` fails a query at the first hiccup of a network."""
+
+CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+ARCHIVES_MAX = 4
+"""Class archives kept: each is 100 MB and more, and belongs to one version of Java and Spark."""
+
+LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+# A query that is stopped in the middle of a batch says so with a stack trace in each of these.
+logger.write.name = org.apache.spark.sql.execution.datasources.v2
+logger.write.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.python.name = org.apache.spark.api.python
+logger.python.level = off
+"""
+
+
+def session(
+    name: str = "weft", *, master: str | None = None, conf: Mapping[str, str] | None = None, java_options: str = ""
+) -> SparkSession:
+    """The session of this process, made if there is none, with `format("weft")` known to it."""
+    chosen = master or os.environ.get("WEFT_SPARK_MASTER") or MASTER
+    builder = SparkSession.builder.appName(name)
+    settings = dict(_settings(chosen))
+    if "spark.master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "") or os.environ.get("SPARK_ENV_LOADED"):
+        # Under spark-submit the master was chosen by whoever submitted.
+        settings.pop("spark.master")
+    if chosen.startswith("local") and SparkSession.getActiveSession() is None:
+        settings |= _quick_start(java_options)
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _settings(master: str) -> Mapping[str, str]:
+    """What holds for every session of ours; a local one needs no network but the loopback."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.numRecentProgressUpdates": "50",
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {
+            "spark.default.parallelism": "2",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+        }
+    return settings
+
+
+def _quick_start(java_options: str) -> Mapping[str, str]:
+    """Archive, home and logging, kept in the user's cache; a cache that cannot be written costs the speed only."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / f"spark-{pyspark.__version__}"
+    options = [java_options] if java_options else []
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("SPARK_HOME", str(_compiled_home(cache / "home")))
+        logging = cache / "log4j2.properties"
+        if not logging.exists() or logging.read_text(encoding="utf-8") != LOGGING:
+            logging.write_text(LOGGING, encoding="utf-8")
+        options += [f"-Dlog4j2.configurationFile=file:{logging}", _archive(cache)]
+    except OSError:
+        return {"spark.driver.extraJavaOptions": java_options}
+    return {"spark.driver.extraJavaOptions": " ".join(options)}
+
+
+def _compiled_home(home: Path) -> Path:
+    """A Spark home without `python/lib/pyspark.zip`: workers then import the installed, compiled modules."""
+    installed = Path(pyspark.__file__).parent
+    (home / "python" / "lib").mkdir(parents=True, exist_ok=True)
+    for folder in ("bin", "sbin", "jars"):
+        link = home / folder
+        if not link.exists():
+            link.unlink(missing_ok=True)
+            link.symlink_to(installed / folder)
+    return home
+
+
+def _archive(cache: Path) -> str:
+    """Use the newest class archive; where there is none, the JVM writes one when it ends."""
+    java = os.path.realpath(shutil.which("java") or os.environ.get("JAVA_HOME", ""))
+    kind = f"classes-{zlib.crc32(java.encode()):08x}"
+    found = sorted(cache.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime)
+    for old in found[:-ARCHIVES_MAX]:
+        old.unlink(missing_ok=True)
+    fitting = [path for path in found if path.name.startswith(kind)]
+    if fitting:
+        return f"-Xshare:auto -XX:SharedArchiveFile={fitting[-1]}"
+    return f"-XX:ArchiveClassesAtExit={cache}/{kind}-{os.getpid()}.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"

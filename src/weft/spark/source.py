@@ -1,0 +1,47 @@
+"""`format("weft")`: streams of a node as tables and streams of Spark, rows of Spark as messages.
+
+Owns the name and the way from Spark's calls to readers and writers. Spark's options and schemas come in; readers and
+writers that can travel to executors go out.
+It must never touch a message or a connection itself.
+The interface is Spark's Python Data Source API (pyspark.sql.datasource).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from weft.spark.options import read_options
+from weft.spark.reader import BatchReader, StreamReader
+from weft.spark.schema import STREAM
+
+
+class WeftSource(DataSource):
+    """The data source that Spark asks."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "weft"
+
+    def schema(self) -> StructType:
+        """All columns; a narrower schema of the user's reads only those."""
+        return STREAM
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        return BatchReader(read_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        return StreamReader(read_options(self.options, streaming=True), schema)
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Make `format("weft")` known to a session: this one, or the active one."""
+    session: Any = spark or SparkSession.getActiveSession()
+    if session is not None:
+        session.dataSource.register(WeftSource)

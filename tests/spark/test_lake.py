@@ -1,0 +1,113 @@
+"""The lake: ranges tiered once, read back by offset and time, joined with what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from weft.model.errors import Unavailable
+from weft.pipeline import synthetic
+from weft.spark import Lake, tier
+from weft.spark.logs import Joined, chosen
+from weft.spark.offsets import Extent
+
+
+@dataclass
+class TableLog:
+    """A log in memory: a table of a stream, of which retention has taken the front."""
+
+    rows: pa.Table
+    life: str = "1"
+    first: int = 0
+    reads: int = 0
+
+    def extents(self, names: Sequence[str]) -> list[Extent]:
+        name = self.rows["stream"][0].as_py()
+        return [Extent(name, 0, self.life, self.first, self.rows.num_rows)] if chosen(name, names) else []
+
+    def read(
+        self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = 100
+    ) -> Iterator[pa.RecordBatch]:
+        assert start >= self.first, "what retention took cannot be read"
+        self.reads += end - start
+        yield from self.rows.select(list(columns)).slice(start, end - start).to_batches(max_chunksize=rows)
+
+    def offset_at(self, extent: Extent, time_us: int) -> int:
+        times = self.rows["enqueue_time"].cast(pa.int64()).to_pylist()
+        return next((offset for offset, time in enumerate(times) if time >= time_us), len(times))
+
+
+@pytest.fixture
+def live() -> TableLog:
+    return TableLog(synthetic.traffic(1_000))
+
+
+def offsets_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_tiering_takes_whole_files_and_goes_on(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    assert tier(live, lake, ["traffic"], rows=300) == {"traffic/0": 900}
+    assert live.reads == 900
+    assert tier(live, lake, ["traffic"], rows=300) == {"traffic/0": 900}
+    assert live.reads == 900, "nothing is copied twice"
+    assert tier(live, lake, ["traffic"], rows=300, partial=True) == {"traffic/0": 1_000}
+    assert lake.extents(["tra*"]) == [Extent("traffic", 0, "1", 0, 1_000)]
+    names = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert len(names) == 4
+    assert names[0] == "00000000000000000000-00000000000000000300.parquet"
+
+
+def test_what_is_read_is_what_was_tiered(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(tmp_path.as_uri())
+    tier(live, lake, ["traffic"], rows=400, partial=True)
+    (extent,) = lake.extents(["traffic"])
+    everything = pa.Table.from_batches(lake.read(extent, 0, 1_000, live.rows.schema.names), live.rows.schema)
+    assert everything.equals(live.rows)
+    assert offsets_of(lake.read(extent, 350, 820, ["offset"])) == list(range(350, 820))
+    assert lake.offset_at(extent, synthetic.START_US + 500_000) == 500
+    assert lake.offset_at(extent, synthetic.START_US + 10**9) == 1_000
+
+
+def test_history_and_live_tail_without_gap_or_overlap(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    tier(live, lake, ["traffic"], rows=300)
+    live.first, live.reads = 700, 0
+    joined = Joined(lake, live)
+    (extent,) = joined.extents(["traffic"])
+    assert (extent.first, extent.end) == (0, 1_000)
+    assert offsets_of(joined.read(extent, 100, 1_000, ["offset"])) == list(range(100, 1_000))
+    assert live.reads == 100, "the lake serves all it has"
+    assert joined.offset_at(extent, synthetic.START_US + 950_000) == 950
+    assert joined.offset_at(extent, synthetic.START_US + 50_000) == 50
+
+
+def test_a_lake_that_fell_behind_retention_is_told(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    tier(live, lake, ["traffic"], rows=300)
+    live.first = 950
+    (extent,) = Joined(lake, live).extents(["traffic"])
+    assert extent.first == 950, "history before a gap is not offered as one log"
+    with pytest.raises(Unavailable, match="gap"):
+        tier(live, lake, ["traffic"], rows=10)
+
+
+def test_a_stream_that_was_made_again_has_its_own_history(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    tier(live, lake, ["traffic"], rows=500)
+    again = TableLog(live.rows.slice(0, 100), life="2")
+    (extent,) = Joined(lake, again).extents(["traffic"])
+    assert (extent.life, extent.first, extent.end) == ("2", 0, 100)
+
+
+def test_spark_reads_the_lake_natively(spark: SparkSession, tmp_path: Path, live: TableLog) -> None:
+    tier(live, Lake(str(tmp_path)), ["traffic"], rows=250)
+    rows = spark.read.parquet(str(tmp_path / "streams" / "traffic" / "1")).drop("shard")
+    assert rows.count() == 1_000
+    assert rows.where("offset = 777").select("origin").first()[0] == live.rows["origin"][777].as_py()  # type: ignore[index]
