@@ -22,4 +22,4 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def table(spark: SparkSession) -> Callable[[pa.Table], DataFrame]:
     """An Arrow table as a DataFrame."""
-    return lambda rows: spark.createDataFrame(rows)
+    return spark.createDataFrame

@@ -22,7 +22,8 @@ def rows(table: Table) -> DataFrame:
         synthetic.rows(
             "s", 4, enqueue_time=[synthetic.START_US + second * 1_000_000 for second in range(4)],
             exchange=["bank", "bank", "shop", "bank"], routing_key=["a.b", "a+c", "a.b", "axb"],
-            message_id=["m0", "m1", "m2", None], headers=[[("tenant", "x")], [], [("tenant", "y"), (REPLAY, "old")], []],
+            message_id=["m0", "m1", "m2", None],
+            headers=[[("tenant", "x")], [], [("tenant", "y"), (REPLAY, "old")], []],
             body=[b"one", b"two", b"three", b"four"],
         )
     )  # fmt: skip

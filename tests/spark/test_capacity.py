@@ -40,7 +40,9 @@ def flat(spark: SparkSession, per_s: int, consumers: int, worker_per_s: int = 50
 def test_idle_workers_are_taken_away_only_when_clearly_too_many(spark: SparkSession) -> None:
     def advise(consumers: int) -> int:
         plan = capacity.Plan()
-        forecast = capacity.forecasts(flat(spark, 100, consumers), plan).withColumn("worker_per_s", capacity.F.lit(50.0))
+        forecast = capacity.forecasts(flat(spark, 100, consumers), plan).withColumn(
+            "worker_per_s", capacity.F.lit(50.0)
+        )
         row = capacity.recommendations(forecast, plan).first()
         assert row is not None
         return int(row["recommended"])
@@ -58,7 +60,8 @@ def test_unknown_speed_grows_in_step(table: Table) -> None:
 
 
 def test_counters_that_begin_anew_are_no_negative_rate(spark: SparkSession) -> None:
-    rows = [Row(time=NOON + timedelta(seconds=n), node="n", queue="q", depth=0, arrived=count, departed=count, consumers=1)
+    rows = [Row(time=NOON + timedelta(seconds=n), node="n", queue="q", depth=0, arrived=count,
+                departed=count, consumers=1)
             for n, count in enumerate([100, 110, 5, 15, 25, 35, 45])]  # fmt: skip
     assert [row["arrival_per_s"] for row in capacity.rates(spark.createDataFrame(rows)).collect()] == [10.0] * 5
 

@@ -110,4 +110,5 @@ def test_spark_reads_the_lake_natively(spark: SparkSession, tmp_path: Path, live
     tier(live, Lake(str(tmp_path)), ["traffic"], rows=250)
     rows = spark.read.parquet(str(tmp_path / "streams" / "traffic" / "1")).drop("shard")
     assert rows.count() == 1_000
-    assert rows.where("offset = 777").select("origin").first()[0] == live.rows["origin"][777].as_py()  # type: ignore[index]
+    (row,) = rows.where("offset = 777").select("origin").collect()
+    assert row["origin"] == live.rows["origin"][777].as_py()

@@ -65,7 +65,8 @@ def test_shard_that_appears_is_fresh() -> None:
 
 def test_losses_are_told() -> None:
     extents = {extent.key: extent for extent in (
-        Extent("kept", 0, "1", 0, 9), Extent("cut", 0, "1", 5, 9), Extent("again", 0, "2", 0, 9), Extent("short", 0, "1", 0, 2),
+        Extent("kept", 0, "1", 0, 9), Extent("cut", 0, "1", 5, 9), Extent("again", 0, "2", 0, 9),
+        Extent("short", 0, "1", 0, 2),
     )}  # fmt: skip
     told = offsets.losses(at(kept=4, cut=4, again=4, short=4, gone=4), extents)
     assert [line.split()[1] for line in told] == ["again/0", "cut/0", "gone/0", "short/0"]

@@ -1,7 +1,7 @@
 """Audit and replay: find messages again, and send a selection of them once more, marked as such.
 
-Owns the search by time, address, id and header, and the rows that a replay sends. Rows of streams, of the lake or of a node,
-come in; the chosen rows go out, or messages for the writer.
+Owns the search by time, address, id and header, and the rows that a replay sends. Rows of streams, of the lake or
+of a node, come in; the chosen rows go out, or messages for the writer.
 It must never send by itself or hide what it did: every replayed message says of which message it is the copy and of
 which replay it is part, and its id makes a second run of the same replay harmless.
 Rate limits are the writer's (`ratePerSecond`).

@@ -1,8 +1,8 @@
 """Capacity: where each queue is heading, and how many workers it will need when it is there.
 
-Owns the forecast of arrivals and depth and the rule from forecast to workers. Samples of queue counters (`time, node, queue,
-depth, arrived, departed, consumers`; counters rise) come in; forecasts and scaling recommendations go out, also
-as messages that a scaling controller obeys.
+Owns the forecast of arrivals and depth and the rule from forecast to workers. Samples of queue counters (`time,
+node, queue, depth, arrived, departed, consumers`; counters rise) come in; forecasts and scaling recommendations go
+out, also as messages that a scaling controller obeys.
 It must never flap: more workers as soon as they are needed, fewer only when clearly fewer do.
 The forecast is a straight line through the rates of the last minutes: rough, explainable and hard to fool.
 """
@@ -42,7 +42,9 @@ class Plan:
 
 def samples(rows: DataFrame) -> DataFrame:
     """Samples out of statistics messages with such JSON bodies."""
-    found = rows.select(F.col("enqueue_time").alias("time"), F.col("origin").alias("node"), json_body(SAMPLE).alias("s"))
+    found = rows.select(
+        F.col("enqueue_time").alias("time"), F.col("origin").alias("node"), json_body(SAMPLE).alias("s")
+    )
     return found.select("time", "node", "s.*").where("queue IS NOT NULL AND arrived IS NOT NULL")
 
 
@@ -97,8 +99,8 @@ def forecasts(taken: DataFrame, plan: Plan = Plan()) -> DataFrame:  # noqa: B008
 def recommendations(forecast: DataFrame, plan: Plan = Plan()) -> DataFrame:  # noqa: B008
     """Workers per queue: enough for the forecast at the wanted utilisation, and to drain the backlog in time.
 
-    Of a queue that never had a backlog nobody knows a worker's speed: its workers grow in step with arrivals, and are not
-    taken away.
+    Of a queue that never had a backlog nobody knows a worker's speed: its workers grow in step with arrivals, and are
+    not taken away.
     """
     speed = F.col("worker_per_s")
     needed = F.ceil(
@@ -124,7 +126,7 @@ def commands(advice: DataFrame, exchange: str = "weft.commands") -> DataFrame:
     changed = advice.where("action <> 'keep'")
     body = F.struct(*[F.col(name) for name in advice.columns])
     identity = F.concat_ws(":", F.lit("scale"), "node", "queue", F.unix_millis("time"))
-    return as_message(changed, exchange, F.concat(F.lit("scale."), "queue"), "scale", identity, body)
+    return as_message(changed, exchange, F.concat(F.lit("scale."), "queue"), kind="scale", identity=identity, body=body)
 
 
 def _action() -> Column:

@@ -1,7 +1,8 @@
 """Integrity: what was lost or doubled on which path, and whether redundancy keeps its promise.
 
-Owns the counting of numbered messages per sender and path. Rows that carry a sequence number come in; losses, duplicates and
-probabilities with their confidence intervals go out, and messages that were confirmed and never seen.
+Owns the counting of numbered messages per sender and path. Rows that carry a sequence number come in; losses,
+duplicates and probabilities with their confidence intervals go out, and messages that were confirmed and never
+seen.
 It must never guess: without a sequence number a message is not counted.
 The rule is P_failure = P_loss^n for n independent paths; where it does not hold, paths are not independent.
 """

@@ -14,7 +14,7 @@ APP = "weft-pipeline"
 
 
 def as_message(
-    rows: DataFrame, exchange: str, routing_key: Column, kind: str, identity: Column, body: Column
+    rows: DataFrame, exchange: str, routing_key: Column, *, kind: str, identity: Column, body: Column
 ) -> DataFrame:
     """Rows of the writer's schema, one per row that came in."""
     return rows.select(

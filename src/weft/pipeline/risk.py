@@ -1,7 +1,8 @@
 """Risk: accounts whose events look like theft, and the commands that lock them.
 
-Owns the features of an account in a window, the rules over them and the messages that follow. Account events (JSON bodies with
-`account`, `kind`, `amount`, `country`) come in; suspects with reasons go out, and `lock-account` commands.
+Owns the features of an account in a window, the rules over them and the messages that follow. Account events (JSON
+bodies with `account`, `kind`, `amount`, `country`) come in; suspects with reasons go out, and `lock-account`
+commands.
 It must never lock twice for one incident: a command's id is made of account and day, so a repeated batch repeats
 the id. Nor does it hold state per account in Python: features are Spark's own aggregates.
 Precision and recall on an invented set are stated, and tested, in docs/guides/pipeline.md, "Risk".
@@ -9,11 +10,13 @@ Precision and recall on an invented set are stated, and tested, in docs/guides/p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 
 from weft.pipeline.messages import as_message
 from weft.spark.schema import json_body
@@ -47,8 +50,10 @@ def features(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa:
     """What each account did in each window, beside what is usual for it."""
     payment = F.col("kind") == "payment"
     # "Usual" is the median of all its payments: one theft does not move it.
-    usual = happened.where(payment).groupBy("account").agg(
-        F.percentile_approx("amount", 0.5).alias("usual"), F.count("*").alias("history")
+    usual = (
+        happened.where(payment)
+        .groupBy("account")
+        .agg(F.percentile_approx("amount", 0.5).alias("usual"), F.count("*").alias("history"))
     )
     small = payment & (F.col("amount") <= rules.small_amount)
     counted = happened.groupBy("account", F.window("at", WINDOW, SLIDE).alias("window")).agg(
@@ -78,10 +83,9 @@ def suspects(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa:
     )  # fmt: skip
 
 
-def _judge(rules: Rules):  # type: ignore[no-untyped-def] # noqa: ANN202 - what pandas_udf gives has no useful type
+def _judge(rules: Rules) -> Callable[[Column], Column]:
     """One vectorised function over all accounts: each rule adds how far its threshold was passed."""
 
-    @F.pandas_udf("score DOUBLE, reasons ARRAY<STRING>")  # type: ignore[call-overload,untyped-decorator,unused-ignore]
     def judge(part: pd.DataFrame) -> pd.DataFrame:
         paid = part["payments"] > 0
         known = part["history"] >= rules.spike_history_min
@@ -98,14 +102,14 @@ def _judge(rules: Rules):  # type: ignore[no-untyped-def] # noqa: ANN202 - what 
         reasons = [names[row > 0].tolist() for row in over.to_numpy()]
         return pd.DataFrame({"score": over.sum(axis=1).clip(upper=100.0), "reasons": reasons})
 
-    return judge
+    return pandas_udf(judge, "score DOUBLE, reasons ARRAY<STRING>")  # type: ignore[call-overload,no-any-return]
 
 
 def commands(found: DataFrame, exchange: str = "weft.commands") -> DataFrame:
     """A `lock-account` message per suspect and day."""
     body = F.struct("account", "score", "reasons", "window_start", "window_end", "payments", "amount_max")
     identity = F.concat(F.lit("lock-account:"), "account", F.lit(":"), F.date_format("window_end", "yyyy-MM-dd"))
-    return as_message(found, exchange, F.lit("account.lock"), "lock-account", identity, body)
+    return as_message(found, exchange, F.lit("account.lock"), kind="lock-account", identity=identity, body=body)
 
 
 def _count(condition: Column) -> Column:

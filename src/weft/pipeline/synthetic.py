@@ -98,29 +98,33 @@ class Accounts:
 
 
 FRAUD = ("velocity", "takeover", "testing", "travel", "spike")
+COUNTRIES = ("SE", "DE", "US", "IE")
+Happening = tuple[float, str, str, float, str]
+"""Second, account, kind, amount, country."""
+
+
+@dataclass(frozen=True)
+class _Person:
+    account: str
+    home: str
+    usual: float
 
 
 def accounts(count: int = 400, *, frauds: int = 40, seed: int = 1, minutes: int = 120) -> Accounts:
-    """Ordinary accounts, some of them restless, and frauds of five kinds spread evenly among the rest."""
+    """Ordinary accounts, some of them busy or abroad, and frauds of five kinds spread evenly among the rest."""
     random = np.random.default_rng(seed)
-    events: list[tuple[float, str, str, float, str]] = []
+    events: list[Happening] = []
     fraud: dict[str, str] = {}
-    countries = ("SE", "DE", "US", "IE")
     for number in range(count):
-        account = f"a{number:05}"
-        home = countries[number % 4]
-        usual = float(random.lognormal(3.5, 0.5))
-        for _ in range(int(random.poisson(12)) + 10):
-            at = float(random.uniform(0, minutes * 60))
-            kind = str(random.choice(["payment", "login", "login-failed"], p=[0.6, 0.35, 0.05]))
-            amount = float(random.lognormal(np.log(usual), 0.4)) if kind == "payment" else 0.0
-            # Now and then somebody travels, hours apart from anything else they do: innocent.
-            events.append((at, account, kind, amount, home))
+        person = _Person(f"a{number:05}", COUNTRIES[number % 4], float(random.lognormal(3.5, 0.5)))
+        travels = random.random() < 0.1
+        events += _ordinary(random, person, minutes * 60, travels=travels)
+        at = float(random.uniform(0.5, 0.95)) * minutes * 60
         if number < frauds:
-            fraud[account] = kind = FRAUD[number % len(FRAUD)]
-            events += _fraud(random, kind, account, home, usual, float(random.uniform(0.5, 0.95)) * minutes * 60)
-        elif random.random() < 0.1:
-            events += _shopping(random, account, home, usual, float(random.uniform(0.1, 0.9)) * minutes * 60)
+            fraud[person.account] = kind = FRAUD[number % len(FRAUD)]
+            events += _fraud(random, kind, person, at)
+        elif not travels and random.random() < 0.1:
+            events += _shopping(random, person, at)
     events.sort()
     bodies = [
         json.dumps({"account": account, "kind": kind, "amount": round(amount, 2), "country": country}).encode()
@@ -132,39 +136,52 @@ def accounts(count: int = 400, *, frauds: int = 40, seed: int = 1, minutes: int 
     return Accounts(table, fraud)
 
 
-def _shopping(random: np.random.Generator, account: str, home: str, usual: float, at: float) -> list[
-    tuple[float, str, str, float, str]
-]:
+def _ordinary(random: np.random.Generator, person: _Person, seconds: int, *, travels: bool) -> list[Happening]:
+    """Hours of nothing special, but for a flight in the middle of them."""
+    events: list[Happening] = []
+    for _ in range(int(random.poisson(12)) + 10):
+        at = float(random.uniform(0, seconds))
+        kind = str(random.choice(["payment", "login", "login-failed"], p=[0.6, 0.35, 0.05]))
+        amount = float(random.lognormal(np.log(person.usual), 0.4)) if kind == "payment" else 0.0
+        if travels and 0.3 < at / seconds < 0.6:
+            continue
+        events.append((at, person.account, kind, amount, "FR" if travels and at / seconds > 0.6 else person.home))
+    return events
+
+
+def _shopping(random: np.random.Generator, person: _Person, at: float) -> list[Happening]:
     """A busy but honest quarter of an hour: the rules must not mind."""
-    return [(at + float(random.uniform(0, 900)), account, "payment", usual * float(random.uniform(0.3, 1.5)), home)
-            for _ in range(int(random.integers(3, 8)))]  # fmt: skip
+    moments = at + random.uniform(0, 900, int(random.integers(3, 8)))
+    return [(float(moment), person.account, "payment", person.usual * float(random.uniform(0.3, 1.5)), person.home)
+            for moment in moments]  # fmt: skip
 
 
-def _fraud(random: np.random.Generator, kind: str, account: str, home: str, usual: float, at: float) -> list[
-    tuple[float, str, str, float, str]
-]:
+def _fraud(random: np.random.Generator, kind: str, person: _Person, at: float) -> list[Happening]:
     """What a thief does, in the two minutes from `at` on."""
-    abroad = "XK" if home != "XK" else "SE"
-    moments = at + np.sort(random.uniform(0, 120, 16))
+    moments = [float(moment) for moment in at + np.sort(random.uniform(0, 120, 16))]
+
+    def event(moment: float, kind: str, factor: float = 0.0, country: str = person.home) -> Happening:
+        return moment, person.account, kind, factor * person.usual, country
+
     if kind == "velocity":
-        return [(float(moment), account, "payment", usual, home) for moment in moments]
+        return [event(moment, "payment", 1.0) for moment in moments]
     if kind == "takeover":
-        tries = [(float(moment), account, "login-failed", 0.0, home) for moment in moments[:8]]
-        return [*tries, (float(moments[9]), account, "login", 0.0, home),
-                (float(moments[10]), account, "payment", 2 * usual, home)]  # fmt: skip
+        tries = [event(moment, "login-failed") for moment in moments[:8]]
+        return [*tries, event(moments[9], "login"), event(moments[10], "payment", 2.0)]
     if kind == "testing":
-        tests = [(float(moment), account, "payment", 0.5, home) for moment in moments[:6]]
-        return [*tests, (float(moments[8]), account, "payment", 3 * usual, home)]
+        tests = [(moment, person.account, "payment", 0.5, person.home) for moment in moments[:6]]
+        return [*tests, event(moments[8], "payment", 3.0)]
     if kind == "travel":
-        return [(float(moments[0]), account, "payment", usual, home),
-                (float(moments[1]), account, "payment", usual, abroad)]  # fmt: skip
-    return [(float(moments[0]), account, "payment", 40 * usual, home)]
+        return [event(moments[0], "payment", 1.0), event(moments[1], "payment", 1.0, "XK")]
+    return [event(moments[0], "payment", 40.0)]
 
 
 def queue_samples(seconds: int = 600, *, seed: int = 1, growth_per_s: float = 0.1, every_s: int = 5) -> pa.Table:
-    """Counters of two queues: `calm`, whose load is steady, and `rising`, whose load grows until it overtakes its workers."""
+    """Counters of two queues: `calm` has a steady load, that of `rising` grows until it overtakes its workers."""
     random = np.random.default_rng(seed)
-    table: dict[str, list[object]] = {name: [] for name in ("time", "node", "queue", "depth", "arrived", "departed", "consumers")}
+    table: dict[str, list[object]] = {
+        name: [] for name in ("time", "node", "queue", "depth", "arrived", "departed", "consumers")
+    }
     for queue, base, growth, consumers in (("calm", 50.0, 0.0, 2), ("rising", 50.0, growth_per_s, 2)):
         arrived = departed = depth = 0.0
         for at in range(0, seconds, every_s):

@@ -1,7 +1,7 @@
 """Topology: who talks to whom over which path, and which node nobody could do without.
 
-Owns the edges that messages' traces show, the conversations between senders and addresses, and the search for single points of
-failure. Rows of streams come in; small tables go out.
+Owns the edges that messages' traces show, the conversations between senders and addresses, and the search for
+single points of failure. Rows of streams come in; small tables go out.
 It must never ask a node: what is not in a trace or an event did not happen here.
 A single point of failure is an articulation point of the graph of paths (Tarjan).
 """
@@ -35,7 +35,9 @@ def conversations(rows: DataFrame) -> DataFrame:
 def edges(talks: DataFrame) -> DataFrame:
     """Hops between nodes, summed over conversations of any number of batches."""
     nodes = F.split("path", " > ")
-    pairs = F.arrays_zip(F.slice(nodes, 1, F.size(nodes) - 1).alias("a"), F.slice(nodes, 2, F.size(nodes) - 1).alias("b"))
+    pairs = F.arrays_zip(
+        F.slice(nodes, 1, F.size(nodes) - 1).alias("a"), F.slice(nodes, 2, F.size(nodes) - 1).alias("b")
+    )
     hops = talks.where(F.size(nodes) > 1).select(F.explode(pairs).alias("hop"), "messages", "bytes")
     return hops.groupBy(F.col("hop.a").alias("source"), F.col("hop.b").alias("target")).agg(
         F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
@@ -69,12 +71,12 @@ def articulation_points(pairs: Iterable[tuple[str, str]]) -> list[str]:
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     found: set[str] = set()
-    for root in near:
+    for root, neighbours in near.items():
         if root in order:
             continue
         order[root] = low[root] = len(order)
         roots_children = 0
-        stack = [(root, root, iter(near[root]))]
+        stack = [(root, root, iter(neighbours))]
         while stack:
             node, parent, rest = stack[-1]
             child = next(rest, None)

@@ -1,7 +1,7 @@
 """Traffic: how much, how large, how late and by whom, per window of time.
 
-Owns the partial sums of a batch and their union. Rows of streams come in; a row per window, node, tier, address and type goes
-out, with counts, rates, sizes and latency percentiles.
+Owns the partial sums of a batch and their union. Rows of streams come in; a row per window, node, tier, address and
+type goes out, with counts, rates, sizes and latency percentiles.
 It must never keep state between batches: partial sums hold mergeable sketches (KLL for quantiles, HLL for distinct
 counts), so any set of them makes the whole, late rows included.
 Latency is from the publisher's creation time to the arrival here, where a publisher says when.

@@ -1,10 +1,10 @@
 """The lake: ranges of streams as Parquet files, for ever, readable by anything that reads Parquet.
 
-Owns the layout (`streams/<name>/<life>/shard=<n>/<first>-<end>.parquet`), the copying of ranges into it (tiering) and reading
-them back by offset. A folder or a URL of pyarrow's file systems (file, s3, hdfs, gs) and a log come in; files and record
-batches go out.
-It must never hold a list of its own beside the files: their names say what they hold, and a file has its name only when
-it is whole.
+Owns the layout (`streams/<name>/<life>/shard=<n>/<first>-<end>.parquet`), the copying of ranges into it (tiering)
+and reading them back by offset. A folder or a URL of pyarrow's file systems (file, s3, hdfs, gs) and a log come in;
+files and record batches go out.
+It must never hold a list of its own beside the files: their names say what they hold, and a file has its name only
+when it is whole.
 Rule: what is tiered never changes; docs/guides/pipeline.md, "The lake".
 """
 
@@ -50,7 +50,9 @@ class Lake:
         """The file system and the folder in it, opened once per process."""
         if not self._place:
             try:
-                system, root = fs.FileSystem.from_uri(self.url) if "://" in self.url else (fs.LocalFileSystem(), self.url)
+                system, root = (
+                    fs.FileSystem.from_uri(self.url) if "://" in self.url else (fs.LocalFileSystem(), self.url)
+                )
             except (pa.ArrowInvalid, OSError) as error:
                 raise ConfigError(f"lake {self.url}: {error}") from None
             self._place.append((system, f"{root.rstrip('/')}/streams"))
@@ -185,7 +187,10 @@ def _write(log: Log, lake: Lake, extent: Extent, start: int, end: int) -> None:
     system.create_dir(folder, recursive=True)
     name = f"{folder}/{start:020}-{end:020}.parquet"
     schema = arrow_schema(STREAM)
-    with system.open_output_stream(f"{name}.unfinished") as file, pq.ParquetWriter(file, schema, compression="zstd") as out:
+    with (
+        system.open_output_stream(f"{name}.unfinished") as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as out,
+    ):
         waiting: list[pa.RecordBatch] = []
         for batch in log.read(extent, start, end, schema.names, GROUP_ROWS):
             waiting.append(batch.cast(schema) if batch.schema != schema else batch)

@@ -1,7 +1,7 @@
 """Logs as the source sees them: what is there, and rows between two offsets as Arrow batches.
 
-Owns the one interface behind which a node's files, its wire and the lake stand, and how history and live tail are joined. Names
-and offsets come in, extents and record batches go out.
+Owns the one interface behind which a node's files, its wire and the lake stand, and how history and live tail are
+joined. Names and offsets come in, extents and record batches go out.
 It must never know Spark, and no reader has an identity: any number may read the same range at the same time.
 Rule: the joined log reads each offset from exactly one place, the lake as far as it goes.
 """

@@ -1,8 +1,8 @@
 """Where a query stands in the streams it reads, and how the way to go is cut into pieces.
 
-Owns positions (a JSON object per shard of a stream), limits on a step, the cut into slices and the judgement whether data
-was lost. Positions and what logs hold come in, positions and slices go out: all of it pure, since Spark repeats a
-batch from nothing but its two positions.
+Owns positions (a JSON object per shard of a stream), limits on a step, the cut into slices and the judgement
+whether data was lost. Positions and what logs hold come in, positions and slices go out: all of it pure, since
+Spark repeats a batch from nothing but its two positions.
 It must never read a log, and never remember anything between two calls.
 Rule: a slice is a function of start and end alone; docs/guides/spark.md, "Offsets".
 """

@@ -1,7 +1,7 @@
 """Streams into Spark: the batch reader and the micro-batch reader of `format("weft")`.
 
-Owns the steps of a query: where it begins, how far a batch goes, what each task reads. Options and a schema come in; positions,
-slices and Arrow batches in exactly Spark's schema go out.
+Owns the steps of a query: where it begins, how far a batch goes, what each task reads. Options and a schema come
+in; positions, slices and Arrow batches in exactly Spark's schema go out.
 It must never keep the truth about progress: that is Spark's checkpoint. What is told to a node is telemetry.
 Rule: rows never become Python objects; docs/guides/spark.md.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -33,7 +33,7 @@ class _Reading:
         self.columns = narrow(schema)
         self.arrow = arrow_schema(schema)
 
-    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, in Spark's schema. Runs on an executor."""
         if not isinstance(partition, Slice):
             # Spark makes up a partition of its own where there is nothing to read.
@@ -191,4 +191,3 @@ def _no_surprise(extents: dict[str, Extent], start: Position, options: ReadOptio
                 f"{'; '.join(told)}. Set failOnDataLoss=false to read on from what is there, or begin anew with"
                 f" another checkpoint"
             )
-

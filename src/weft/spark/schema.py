@@ -1,8 +1,8 @@
 """The columns of a stream, as Spark and as Arrow name them.
 
-Owns the schema that the log, the source, the lake and every job share, how a user's narrower schema is checked against
-it, and the shape of the rows that become messages. Spark types come in, Arrow batches of exactly the wanted columns
-go out.
+Owns the schema that the log, the source, the lake and every job share, how a user's narrower schema is checked
+against it, and the shape of the rows that become messages. Spark types come in, Arrow batches of exactly the wanted
+columns go out.
 It must never touch a body or a connection.
 The schema itself is stated in docs/guides/spark.md, "Columns".
 """

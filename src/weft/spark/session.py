@@ -24,9 +24,7 @@ from weft.spark.source import register
 MASTER = "local[2,3]"
 """Two threads, and three attempts per task: plain `local[2]` fails a query at the first hiccup of a network."""
 
-CHECKPOINTS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 ARCHIVES_MAX = 4
 """Class archives kept: each is 100 MB and more, and belongs to one version of Java and Spark."""
 
