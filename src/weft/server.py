@@ -38,7 +38,7 @@ from weft.store import Store
 VHOST = "/"
 MESSAGES = "messages"
 DEFINITIONS = "definitions.sqlite"
-TABLES = ("connections", "consumers", "queues", "exchanges")
+TABLES = ("connections", "consumers", "queues", "streams", "exchanges")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 //! cannot take sleeps until its session or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max
 //! (how much in one call).
 
-use crate::broker::{Broker, Reason};
+use crate::broker::{Broker, Outcome, Reason};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
 use crate::queue::consumers::{ConsumerId, Target};
@@ -42,6 +42,13 @@ impl Pump<'_> {
         while let Some(id) = self.broker.dirty.pop_front() {
             if let Some(queue) = self.broker.queues.get_mut(id) {
                 queue.dirty = false;
+            }
+            if self.broker.queues.get(id).is_some_and(|queue| queue.stream.is_some()) {
+                self.read_stream(id);
+                if self.broker.work_left == 0 {
+                    return;
+                }
+                continue;
             }
             let start = self.broker.work_left;
             while let Turn::Next = self.turn(id) {
@@ -93,16 +100,14 @@ impl Pump<'_> {
             return Turn::Next;
         };
         if queue.settings.single_active && !consumer.browse && queue.ring.single() != Some(consumer_id) {
-            return self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
+            self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
+            return Turn::Next;
         }
         let (target, conn_id) = (consumer.target, ConnId::from_raw(consumer.conn));
-        let readiness = match (target, self.conns.get_mut(conn_id)) {
-            (Target::Local { handle }, _) => self.locals.readiness(handle),
-            (_, Some(conn)) => conn.session.readiness(&conn.io, self.broker, target),
-            (_, None) => Readiness::NoCredit,
-        };
+        let readiness = self.readiness(target, conn_id);
         if readiness != Readiness::Ready {
-            return self.put_to_sleep(id, consumer_id, readiness);
+            self.put_to_sleep(id, consumer_id, readiness);
+            return Turn::Next;
         }
         let Some(entry) = self.pick(id, consumer_id) else { return Turn::Next };
         self.broker.spend(1);
@@ -110,12 +115,22 @@ impl Pump<'_> {
         Turn::Next
     }
 
+    /// Can it take a message now?
+    #[inline]
+    pub(crate) fn readiness(&mut self, target: Target, conn_id: ConnId) -> Readiness {
+        match (target, self.conns.get_mut(conn_id)) {
+            (Target::Local { handle }, _) => self.locals.readiness(handle),
+            (_, Some(conn)) => conn.session.readiness(&conn.io, self.broker, target),
+            (_, None) => Readiness::NoCredit,
+        }
+    }
+
     /// It cannot take anything now.
-    fn put_to_sleep(&mut self, id: QueueId, consumer_id: ConsumerId, readiness: Readiness) -> Turn {
+    pub(crate) fn put_to_sleep(&mut self, id: QueueId, consumer_id: ConsumerId, readiness: Readiness) {
         let (Some(queue), Some(consumer)) =
             (self.broker.queues.get_mut(id), self.broker.consumers.get_mut(consumer_id))
         else {
-            return Turn::Idle;
+            return;
         };
         queue.ring.sleep(consumer);
         if readiness == Readiness::NoRoom
@@ -123,7 +138,6 @@ impl Pump<'_> {
         {
             conn.io.stalled.push(consumer_id);
         }
-        Turn::Next
     }
 
     /// The entry this consumer gets: the first, or the first that it wants. None puts it aside until there is more.
@@ -167,6 +181,15 @@ impl Pump<'_> {
         }
     }
 
+    /// A message of a stream goes to a reader.
+    #[inline]
+    pub(crate) fn hand_read(&mut self, id: QueueId, target: Target, conn_id: ConnId, entry: Entry) {
+        if let Some(queue) = self.broker.queues.get_mut(id) {
+            queue.unsettled += 1;
+        }
+        self.hand_over(id, target, conn_id, Picked::Taken(entry));
+    }
+
     #[inline]
     fn hand_over(&mut self, id: QueueId, target: Target, conn_id: ConnId, picked: Picked) {
         let (entry, taken) = match picked {
@@ -201,6 +224,8 @@ impl Pump<'_> {
         let delete_when_empty = queue.settings.delete_when_empty;
         if entry.stored {
             self.broker.forget(id, entry.position);
+        } else if entry.reader > 0 {
+            self.broker.settle_read(id, &entry, Outcome::Accepted);
         }
         if delete_when_empty {
             self.broker.when_empty(id);

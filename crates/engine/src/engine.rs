@@ -330,6 +330,7 @@ impl Engine {
 
     /// Takes the journal's next jobs.
     fn collect_jobs(&mut self) {
+        self.broker.store_offsets();
         if let Some(store) = &mut self.broker.store {
             while let Some(job) = store.journal.poll_job() {
                 self.jobs.push(job);
@@ -373,6 +374,7 @@ impl Engine {
                 for id in std::mem::take(&mut self.unsynced) {
                     self.note(id);
                 }
+                self.broker.streams_synced();
             }
             Done::Background(_) => {}
         }

@@ -69,6 +69,16 @@ pub fn copy_keys(message: &Message) -> Vec<&[u8]> {
     }
 }
 
+/// The filter value that a publisher gave a message for a stream: a header (0-9-1) or an annotation (1.0).
+pub fn stream_filter_value(message: &Message) -> Option<&[u8]> {
+    match &message.kind {
+        Kind::Amqp091 => peek(message.head()).ok()?.headers?.get(b"x-stream-filter-value")?.as_bytes(),
+        Kind::Amqp10(head) => {
+            property(message, head.message_annotations, "x-stream-filter-value")?.as_str().map(str::as_bytes)
+        }
+    }
+}
+
 /// The death record that a client sent along (0-9-1): a message published again goes on counting.
 pub fn deaths(message: &Message) -> Vec<Death> {
     let headers = match &message.kind {

@@ -5,6 +5,7 @@
 //! registry (docs/reference/filters.md).
 
 use crate::fields;
+use crate::message::Message;
 use crate::queue::ready::Entry;
 use crate::routing::selector::{Selector, SelectorError};
 use crate::routing::topic::pattern_matches;
@@ -16,12 +17,44 @@ pub struct Filter {
     subject: Option<Box<[u8]>>,
     /// The connection (raw id) whose own messages are not wanted.
     not_from: Option<u64>,
+    /// The marks that are wanted of a stream's messages.
+    marked: Option<Marked>,
+}
+
+/// Messages of a stream that carry one of these filter values; those that carry none as well, if `unmarked`.
+#[derive(Debug)]
+pub struct Marked {
+    pub values: Vec<Box<[u8]>>,
+    pub unmarked: bool,
+}
+
+impl Marked {
+    fn wants(&self, message: &Message) -> bool {
+        match fields::stream_filter_value(message) {
+            None => self.unmarked,
+            Some(value) => self.values.iter().any(|wanted| **wanted == *value),
+        }
+    }
 }
 
 impl Filter {
     /// Nothing that came in by the same connection.
     pub fn no_local(conn: u64) -> Self {
         Self { not_from: Some(conn), ..Self::default() }
+    }
+
+    /// Only what carries one of these marks.
+    pub fn marked(marked: Marked) -> Self {
+        Self { marked: Some(marked), ..Self::default() }
+    }
+
+    /// The same, and these marks.
+    pub fn and_marked(own: Option<Box<Self>>, marked: Option<Marked>) -> Option<Box<Self>> {
+        match (own, marked) {
+            (own, None) => own,
+            (None, Some(marked)) => Some(Box::new(Self::marked(marked))),
+            (Some(own), marked) => Some(Box::new(Self { marked, ..*own })),
+        }
     }
 
     /// Compiles what a link asks for; None when it asks for everything.
@@ -34,12 +67,14 @@ impl Filter {
             return Ok(None);
         }
         let selector = selector.map(Selector::parse).transpose()?;
-        Ok(Some(Box::new(Self { selector, subject: subject.map(|pattern| pattern.as_bytes().into()), not_from })))
+        let subject = subject.map(|pattern| pattern.as_bytes().into());
+        Ok(Some(Box::new(Self { selector, subject, not_from, marked: None })))
     }
 
     pub fn wants(&self, entry: &Entry) -> bool {
         let message = &*entry.message;
         self.not_from != Some(message.traits.publisher)
+            && self.marked.as_ref().is_none_or(|marked| marked.wants(message))
             && self.subject.as_ref().is_none_or(|pattern| pattern_matches(pattern, fields::subject(message)))
             && self
                 .selector

@@ -73,6 +73,7 @@ impl Engine {
             "connections" => Some(self.connection_rows()),
             "consumers" => Some(self.consumer_rows()),
             "queues" => Some(self.queue_rows()),
+            "streams" => Some(self.stream_rows()),
             "exchanges" => Some(self.exchange_rows()),
             _ => None,
         }
@@ -131,6 +132,23 @@ impl Engine {
                 ("dropped", Cell::Number(counters.dropped)),
                 ("dead_lettered", Cell::Number(counters.dead_lettered)),
             ]
+        });
+        rows.collect()
+    }
+
+    fn stream_rows(&self) -> Vec<Row> {
+        let rows = self.broker.queues.iter().filter_map(|(_, queue)| {
+            let stream = queue.stream.as_ref()?;
+            Some(vec![
+                ("vhost", self.vhost_text(queue.vhost)),
+                ("name", text(&queue.name)),
+                ("first_offset", Cell::Number(stream.first())),
+                ("next_offset", Cell::Number(stream.next())),
+                ("bytes", Cell::Number(stream.bytes())),
+                ("readers", Cell::Number(queue.ring.len() as u64)),
+                ("appended", Cell::Number(queue.counters.published)),
+                ("read", Cell::Number(queue.counters.delivered)),
+            ])
         });
         rows.collect()
     }

@@ -27,6 +27,7 @@ pub mod record;
 pub mod routing;
 pub mod session;
 pub mod slab;
+pub mod stream;
 #[cfg(test)]
 mod testing;
 pub mod timers;

@@ -53,6 +53,13 @@ fn put_death(out: &mut Vec<u8>, death: &Death) {
     out.extend_from_slice(&death.expiration_ms.unwrap_or(NO_TTL).to_le_bytes());
 }
 
+/// When a message arrived, from what `encode` wrote; None if the bytes are not that.
+pub fn arrived_us(head: &[u8]) -> Option<u64> {
+    let mut reader = Reader(head);
+    let [version, ..]: [u8; 3 + 8 + 4] = reader.array()?;
+    (version == VERSION).then(|| reader.array().map(u64::from_le_bytes))?
+}
+
 /// A message again; None if the bytes are not one.
 pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message> {
     let mut reader = Reader(head);

@@ -133,6 +133,11 @@ impl<T> Slab<T> {
         })
     }
 
+    /// Everything there is, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|place| place.value.as_mut())
+    }
+
     /// How many values there are.
     pub fn len(&self) -> usize {
         self.len

@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 use weft_engine::change::{BindingSpec, Change, Direction, ExchangeKind, FilterValue, LinkOrder, LinkPlan, Refusal};
 use weft_engine::event::{Access, Resource};
 use weft_engine::queue::{Overflow, Settings};
+use weft_engine::stream::Retention;
 
 use crate::tables;
 
@@ -98,7 +99,21 @@ impl<'py> Fields<'_, 'py> {
             delivery_limit: self.get("delivery_limit")?,
             number: self.get("number")?,
             delete_when_empty: self.get("delete_when_empty")?,
+            stream: self.retention()?,
         })
+    }
+
+    fn retention(&self) -> PyResult<Option<Retention>> {
+        let stream = self.0.getattr("stream")?;
+        if stream.is_none() {
+            return Ok(None);
+        }
+        let fields = Fields(&stream);
+        Ok(Some(Retention {
+            age_ms_max: fields.get("age_ms_max")?,
+            bytes_max: fields.get("bytes_max")?,
+            count_max: fields.get("count_max")?,
+        }))
     }
 
     fn plan(&self) -> PyResult<LinkPlan> {

@@ -4,7 +4,7 @@ Owns one table of queue arguments (`QUEUE_ARGUMENTS`) from which validation, com
 Arguments of strangers come in; a refusal in RabbitMQ's words or a row of the kernel's tables goes out.
 It must not know what exists. Arguments that are not known here are kept and ignored, as RabbitMQ does.
 Rule: RabbitMQ's queue documentation; `quorum` queues are durable, shared and give up on a message after 20 failed
-deliveries.
+deliveries; what is particular to streams is in `streams`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn, cast
 
+from weft.broker import streams
 from weft.model.changes import DeclareExchange, DeclareQueue
 from weft.model.errors import Refused
 from weft.model.events import Table
@@ -117,31 +118,42 @@ def check_queue(queue: Queue) -> None:
         case "classic":
             pass
         case "quorum":
-            _check_quorum(queue)
-        case "stream":
-            raise Refused(f"NOT_IMPLEMENTED - {queue} cannot be a stream: this node has classic and quorum queues", 540)
+            _check_kept(queue, "quorum")
+            if "x-max-priority" in queue.arguments:
+                _refuse_argument("x-max-priority", queue, "not for queue type quorum")
+        case streams.STREAM:
+            _check_kept(queue, "stream")
+            if wrong := streams.complaint(queue.arguments):
+                _refuse_argument(wrong[0], queue, wrong[1])
         case str() as unknown:
             _refuse_argument(QUEUE_TYPE, queue, f"unsupported queue type '{unknown}'")
         case value:
             _refuse_argument(QUEUE_TYPE, queue, f"expected text, got {type_name(value)}")
 
 
-def _check_quorum(queue: Queue) -> None:
+def _check_kept(queue: Queue, type_: str) -> None:
+    """Queues of some types survive everything, so they cannot go with something."""
     wrong = {"non-durable": not queue.durable, "exclusive": queue.exclusive, "auto-delete": queue.auto_delete}
     for name, is_wrong in wrong.items():
         # An exclusive queue is never durable, and `exclusive` is the better word for it.
         if is_wrong and not (name == "non-durable" and queue.exclusive):
-            raise Refused(f"PRECONDITION_FAILED - invalid property '{name}' for {queue} of type quorum", 406)
-    if "x-max-priority" in queue.arguments:
-        _refuse_argument("x-max-priority", queue, "not for queue type quorum")
+            raise Refused(f"PRECONDITION_FAILED - invalid property '{name}' for {queue} of type {type_}", 406)
 
 
 def _refuse_argument(name: str, where: Queue | Exchange, complaint: str) -> NoReturn:
     raise Refused(f"PRECONDITION_FAILED - invalid arg '{name}' for {where}: {complaint}", 406)
 
 
+def is_stream(queue: Queue) -> bool:
+    """Is this queue a stream?"""
+    return queue.arguments.get(QUEUE_TYPE) == streams.STREAM
+
+
 def queue_row(queue: Queue) -> DeclareQueue:
     """What the kernel is told of a queue."""
+    if is_stream(queue):
+        stream = streams.retention(queue.arguments)
+        return DeclareQueue(queue.vhost, queue.name, durable=True, number=queue.number, stream=stream)
     options: dict[str, Any] = {
         argument.field: queue.arguments[name] for name, argument in QUEUE_ARGUMENTS.items() if name in queue.arguments
     }

@@ -20,6 +20,15 @@ TOPIC = "apache.org:legacy-amqp-topic-binding:string"
 HEADERS = "apache.org:legacy-amqp-headers-binding:map"
 NO_LOCAL = "apache.org:no-local-filter:list"
 SELECTOR = "apache.org:selector-filter:string"
+STREAM = (
+    "rabbitmq:stream-offset-spec",
+    "rabbitmq:stream-filter",
+    "rabbitmq:stream-match-unfiltered",
+    "x-stream-offset",
+    "x-stream-filter",
+    "x-stream-match-unfiltered",
+)
+"""Filters of a source that is a stream; the kernel reads their values itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class Filters:
     direct: str | None
     topic: str | None
     headers: Table | None
+    stream: tuple[str, ...] = ()
 
     @property
     def binding_key(self) -> str | None:
@@ -44,10 +54,11 @@ class Filters:
             return self.topic
         return None if {"*", "#"} & set(self.direct.split(".")) else self.direct
 
-    def applied_to_queue(self) -> tuple[str, ...]:
+    def applied_to_queue(self, *, is_stream: bool = False) -> tuple[str, ...]:
         """Symbols to echo for a link from a queue."""
         is_direct = self.topic is None and self.subject is not None
-        return self._applied({DIRECT: is_direct, TOPIC: self.topic is not None})
+        applied = self._applied({DIRECT: is_direct, TOPIC: self.topic is not None})
+        return applied + self.stream if is_stream else applied
 
     def applied_to_exchange(self) -> tuple[str, ...]:
         """Symbols to echo for a link from an exchange."""
@@ -68,6 +79,7 @@ def read_filters(filters: Table) -> Filters:
         direct=_text(filters.get(DIRECT)),
         topic=_text(filters.get(TOPIC)),
         headers=headers if isinstance(headers, dict) and _is_field(headers) else None,
+        stream=tuple(symbol for symbol in STREAM if symbol in filters),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from weft.broker import dynamic, subscriptions
 from weft.broker.access import Caller
 from weft.broker.addresses import DEFAULT_EXCHANGE, Place, is_known_topic, resolve
+from weft.broker.arguments import is_stream
 from weft.broker.attaching import TOPIC_CAPABILITIES, Attached, Attaching
 from weft.broker.filters import read_filters
 from weft.broker.names import NAME_BYTES_MAX, RESERVED_PREFIX
@@ -90,7 +91,7 @@ def _attach_source(attaching: Attaching, may_create: bool) -> Attached:
         selector=filters.selector,
         subject_filter=filters.subject,
         no_local=filters.no_local,
-        filters=filters.applied_to_queue(),
+        filters=filters.applied_to_queue(is_stream=queue is not None and is_stream(queue)),
         capabilities=attaching.echo(*_QUEUE_CAPABILITIES),
         watch=dynamic.is_watched(queue),
     )

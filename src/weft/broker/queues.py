@@ -20,12 +20,13 @@ from weft.broker.arguments import (
 )
 from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to, make_name
 from weft.broker.outcome import Counts, Outcome
+from weft.broker.streams import MAX_AGE
 from weft.broker.tables import Put, Tables
 from weft.model.errors import Refused
 from weft.model.events import QueueDeclare, QueueDelete
 from weft.store import Queue
 
-_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS)
+_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE)
 _UNCOUNTED = (0, 0, 0)
 
 

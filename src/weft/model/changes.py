@@ -152,6 +152,15 @@ class DeleteExchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """What a stream keeps; its last message stays in any case."""
+
+    age_ms_max: int | None = None
+    bytes_max: int | None = None
+    count_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareQueue:
     """Make a queue, or change the settings of one that exists."""
 
@@ -175,6 +184,8 @@ class DeclareQueue:
     """Names its messages in the journal for ever; 0 keeps them in memory."""
     delete_when_empty: bool = False
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
+    stream: Stream | None = None
+    """It is a stream: nothing leaves it but by its age and size, and every consumer reads at its own offset."""
 
 
 @dataclass(frozen=True, slots=True)

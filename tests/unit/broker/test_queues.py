@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from unit.broker.desk import OTHER_CONN, Desk, delete_queue, queue
-from weft.model.changes import Accept, DeclareQueue, DeleteQueue, Refuse
-from weft.model.events import ConnectionClosed, QueueUnused, TopologyRequested
+from weft.model.changes import Accept, DeclareQueue, DeleteQueue, Refuse, Stream
+from weft.model.events import ConnectionClosed, QueueDeclare, QueueUnused, TopologyRequested
 
 LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'"
 
@@ -147,10 +147,46 @@ def test_quorum_queues_are_durable_and_shared(desk: Desk, flags: Any, wrong: str
     )
 
 
-def test_streams_are_not_there_yet(desk: Desk) -> None:
-    code, text = desk.fail(queue("q", durable=True, x_queue_type="stream"))
-    assert code == 540
-    assert text.startswith("NOT_IMPLEMENTED - ")
+def test_a_stream_is_a_queue_that_keeps(desk: Desk) -> None:
+    arguments = {"x-queue-type": "stream", "x-max-age": "7D", "x-max-length-bytes": 1000, "x-max-length": 10}
+    more = {"x-stream-max-segment-size-bytes": 500}
+    (row, _) = desk.ask(QueueDeclare("s", False, True, False, False, arguments | more))
+    assert isinstance(row, DeclareQueue)
+    assert row.stream == Stream(age_ms_max=7 * 86_400_000, bytes_max=1000, count_max=10)
+    assert row.durable
+    assert row.length_max is None
+    assert row.length_bytes_max is None
+    assert desk.fail(QueueDeclare("s", False, True, False, False, arguments | {"x-max-age": "8D"}))[0] == 406
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-max-age", "7"),
+        ("x-max-age", "0s"),
+        ("x-max-age", 7),
+        ("x-stream-max-segment-size-bytes", -1),
+        ("x-stream-filter-size-bytes", 8),
+        ("x-message-ttl", 1000),
+        ("x-dead-letter-exchange", "amq.direct"),
+        ("x-max-priority", 3),
+    ],
+)
+def test_what_a_stream_cannot_have_is_refused(desk: Desk, name: str, value: object) -> None:
+    code, text = desk.fail(QueueDeclare("s", False, True, False, False, {"x-queue-type": "stream", name: value}))
+    assert code == 406
+    assert text.startswith(f"PRECONDITION_FAILED - invalid arg '{name}' for queue 's' in vhost '/': ")
+
+
+@pytest.mark.parametrize("wrong", ["non-durable", "exclusive", "auto-delete"])
+def test_a_stream_outlives_everything(desk: Desk, wrong: str) -> None:
+    is_left = wrong == "auto-delete"
+    operation = queue("s", durable=is_left, exclusive=wrong == "exclusive", auto_delete=is_left, x_queue_type="stream")
+    code, text = desk.fail(operation)
+    assert (code, text) == (
+        406,
+        f"PRECONDITION_FAILED - invalid property '{wrong}' for queue 's' in vhost '/' of type stream",
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ use crate::queue::consumers::Consumer;
 use crate::queue::{Queue, QueueId};
 use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
+use crate::stream::offsets::Offsets;
 use crate::timers::{Due, Timers};
 
 use deadletter::Dying;
@@ -30,7 +31,7 @@ pub use deadletter::{Death, Reason};
 use publish::Delayed;
 pub use publish::Published;
 pub use settle::Outcome;
-pub use stored::Store;
+pub use stored::{ReadFor, Store};
 pub use tables::Unknown;
 
 /// Names a virtual host.
@@ -140,6 +141,9 @@ pub struct Broker {
     pub store: Option<Store>,
     /// Queues whose reads came back: who waited for them is read on.
     pub arrived: Vec<QueueId>,
+    /// Streams with messages that the disk has not answered for.
+    pub(crate) unsynced_streams: Vec<QueueId>,
+    pub(crate) offsets: Offsets,
     delayed: Map<u64, Delayed>,
     delayed_count: u64,
     route_mark: u64,
@@ -187,6 +191,8 @@ impl Broker {
             dying: VecDeque::new(),
             store: None,
             arrived: Vec::new(),
+            unsynced_streams: Vec::new(),
+            offsets: Offsets::default(),
             delayed: Map::with_hasher(seed),
             delayed_count: 0,
             route_mark: 0,

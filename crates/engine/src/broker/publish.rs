@@ -122,7 +122,7 @@ impl Broker {
         }
         // What cannot be stored was not taken, whatever memory says.
         match self.store_message(message) {
-            Some(stored) => published.stored = stored && message.traits.durable,
+            Some(stored) => published.stored = stored,
             None => published.rejected = true,
         }
         published
@@ -134,6 +134,9 @@ impl Broker {
         self.work_left = self.work_left.saturating_sub(1);
         let stored = self.is_stored(id, message);
         let queue = self.queues.get_mut(id)?;
+        if queue.stream.is_some() {
+            return self.append(id, message).then_some(Offer::Taken);
+        }
         let offer = queue.offer(message, now_ns, stored);
         if let Offer::Rejected { dead_letter } = offer {
             if dead_letter {
@@ -171,7 +174,7 @@ impl Broker {
     }
 
     /// Consumers that had seen everything look again.
-    pub(super) fn wake_searched(&mut self, id: QueueId) {
+    pub(crate) fn wake_searched(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         for consumer_id in queue.ring.take_searched() {
             if let Some(consumer) = self.consumers.get_mut(consumer_id) {
@@ -183,7 +186,9 @@ impl Broker {
     /// Sets the queue's timer if its next deadline is earlier than the one that is set.
     pub fn schedule(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(id) else { return };
-        let deadline_ns = queue.deadline_ns();
+        let is_stream = queue.stream.is_some();
+        let deadline_ns = if is_stream { self.trim_at_ns(id) } else { queue.deadline_ns() };
+        let Some(queue) = self.queues.get_mut(id) else { return };
         if deadline_ns < queue.timer_ns {
             queue.timer_ns = deadline_ns;
             self.timers.set(deadline_ns, Due::Queue(id));

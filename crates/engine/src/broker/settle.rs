@@ -9,6 +9,7 @@ use crate::event::{Event, Unused};
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, ConsumerId};
 use crate::queue::ready::Entry;
+use crate::stream::reader::{Reader, Wanted};
 use crate::timers::Due;
 
 /// How a delivery ended.
@@ -27,6 +28,11 @@ impl Broker {
     pub fn settle(&mut self, id: QueueId, mut entry: Entry, outcome: Outcome) {
         self.totals.settled += u64::from(outcome == Outcome::Accepted);
         let Some(queue) = self.queues.get_mut(id) else { return };
+        if entry.reader > 0 {
+            queue.unsettled -= 1;
+            queue.counters.settled += 1;
+            return self.settle_read(id, &entry, outcome);
+        }
         queue.unsettled -= 1;
         match outcome {
             Outcome::Accepted => {
@@ -123,13 +129,18 @@ impl Broker {
     }
 
     /// A consumer joins its queue, awake.
-    pub fn join(&mut self, consumer: Consumer) -> Option<ConsumerId> {
+    pub fn join(&mut self, mut consumer: Consumer) -> Option<ConsumerId> {
         let queue_id = consumer.queue;
         let priority = consumer.priority;
-        self.queues.get(queue_id)?;
+        if self.queues.get(queue_id)?.stream.is_some() {
+            consumer.reader.get_or_insert_with(|| Box::new(Reader::new(Wanted::default())));
+        }
         let id = self.consumers.insert(consumer);
         let queue = self.queues.get_mut(queue_id)?;
         queue.ring.join(id, priority);
+        if queue.stream.is_some() {
+            self.begin_reading(id);
+        }
         self.wake(id);
         Some(id)
     }
@@ -153,6 +164,10 @@ impl Broker {
         let queue = self.queues.get_mut(consumer.queue)?;
         queue.ring.leave(id);
         queue.used_ns = now_ns;
+        if queue.stream.is_some() {
+            self.unread(consumer.queue);
+            return Some(consumer);
+        }
         if queue.ring.is_empty() && queue.settings.auto_delete {
             self.report_unused(consumer.queue, Unused::AutoDelete);
         } else if queue.settings.single_active
@@ -176,6 +191,9 @@ impl Broker {
         let now_ns = self.now_ns;
         let Some(queue) = self.queues.get_mut(id) else { return };
         queue.timer_ns = crate::queue::ready::NEVER;
+        if queue.stream.is_some() {
+            return self.trim(id);
+        }
         while let Some(entry) = queue.pop_expired(now_ns) {
             self.dying.push_back(Dying::new(id, entry, Reason::Expired));
             if self.dying.len() > self.limits.work_max as usize {

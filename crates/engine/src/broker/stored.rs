@@ -11,9 +11,11 @@ use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredQueue, Target};
 
 use super::Broker;
 use crate::message::Message;
+use crate::queue::consumers::ConsumerId;
 use crate::queue::ready::{Entry, NEVER};
 use crate::queue::{Cold, FETCH_COUNT, Queue, QueueId};
 use crate::record;
+use crate::stream::Stream;
 
 /// Bytes read from disk with one message, on the average: what is read at a time is bounded by both.
 const FETCH_BYTES_EACH: usize = 2 << 10;
@@ -30,16 +32,31 @@ pub struct Store {
     pub fault: Option<String>,
     /// Queues that the journal knew when it was opened, until they are declared.
     pub found: Vec<RecoveredQueue>,
-    /// Reads under way: (token, queue).
-    reads: Vec<(u64, QueueId)>,
+    /// Reads under way, by token.
+    pub(crate) reads: Vec<(u64, ReadFor)>,
     targets: Vec<Target>,
+    /// Streams among the targets.
+    streams: Vec<QueueId>,
     head: Vec<u8>,
+}
+
+/// Who waits for a read.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadFor {
+    /// A queue whose window runs low.
+    Queue(QueueId),
+    /// A reader of a stream.
+    Reader(ConsumerId),
+    /// The retention of a stream: when did this offset arrive?
+    Retention(QueueId, u64),
+    /// Readers with a name; from this position of their records on.
+    Offsets(u64),
 }
 
 impl Store {
     pub fn new(journal: Journal, found: Vec<RecoveredQueue>) -> Self {
-        let (reads, targets, head) = (Vec::new(), Vec::new(), Vec::new());
-        Self { journal, last_batch: 0, fault: None, found, reads, targets, head }
+        let (reads, targets, streams, head) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { journal, last_batch: 0, fault: None, found, reads, targets, streams, head }
     }
 }
 
@@ -77,17 +94,36 @@ impl Broker {
         }
     }
 
-    /// Stores a message for the queues that have taken it: was there one? None if it cannot be stored.
+    /// A stream has taken a message, at this offset.
+    #[inline]
+    pub(crate) fn will_append(&mut self, id: QueueId, queue_no: u64, offset: u64) {
+        if let Some(store) = &mut self.store {
+            store.targets.push(Target { queue_no, position: offset, expires_ms: 0, transient: false });
+            store.streams.push(id);
+        }
+    }
+
+    /// Stores a message for the queues that have taken it: is the disk's answer to be waited for? None if it cannot be
+    /// stored.
     #[inline]
     pub(super) fn store_message(&mut self, message: &Message) -> Option<bool> {
         let Some(store) = self.store.as_mut().filter(|store| !store.targets.is_empty()) else { return Some(false) };
         store.head.clear();
         record::encode(message, &mut store.head);
         let Store { journal, head, targets, .. } = store;
-        let stored = journal.append_message(head, message.body().parts(), targets);
+        let stored = journal.append_message(head, message.body().parts(), targets).ok();
         store.targets.clear();
-        store.last_batch = stored.ok()?;
-        Some(true)
+        store.last_batch = stored.unwrap_or(store.last_batch);
+        if store.streams.is_empty() {
+            return stored.map(|_| message.traits.durable);
+        }
+        // A stream shows only what is on the disk itself, whatever its messages say of themselves.
+        store.journal.sync();
+        let mut streams = std::mem::take(&mut store.streams);
+        self.stored_streams(&streams, stored, message.body_len() as u64);
+        streams.clear();
+        self.store.iter_mut().for_each(|store| store.streams = std::mem::take(&mut streams));
+        stored.map(|_| true)
     }
 
     /// Until `commit`, everything that is stored and forgotten is one: after a crash it is there whole or not at all.
@@ -138,6 +174,10 @@ impl Broker {
         let Some(at) = store.found.iter().position(|found| found.queue_no == number && number != 0) else { return };
         let found = store.found.swap_remove(at);
         let (next, known) = (found.first_position, found.next_position);
+        if queue.stream.is_some() {
+            queue.stream = Some(Box::new(Stream::found(next, known, found.body_bytes)));
+            return self.trim(id);
+        }
         let cold = Cold { next, count: found.messages, bytes: found.body_bytes, known, reading: false };
         queue.resume(known, cold);
         self.touch(id);
@@ -153,7 +193,7 @@ impl Broker {
             Read::Ready(messages) => self.fill(id, &messages, 0),
             Read::Waits(token) => {
                 cold.reading = true;
-                store.reads.push((token, id));
+                store.reads.push((token, ReadFor::Queue(id)));
                 return false;
             }
         }
@@ -164,7 +204,12 @@ impl Broker {
     pub fn fetched(&mut self, done: &ReadDone) {
         let Some(store) = &mut self.store else { return };
         let Some(at) = store.reads.iter().position(|read| read.0 == done.token) else { return };
-        let (_, id) = store.reads.swap_remove(at);
+        let id = match store.reads.swap_remove(at).1 {
+            ReadFor::Queue(id) => id,
+            ReadFor::Reader(id) => return self.read_came(id, &done.messages),
+            ReadFor::Retention(id, offset) => return self.asked(id, offset, Some(&done.messages)),
+            ReadFor::Offsets(from) => return self.offsets_came(from, &done.messages),
+        };
         if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
             cold.reading = false;
         }
@@ -200,6 +245,7 @@ impl Broker {
                 // It may have been delivered before the node was started again: nobody knows.
                 redelivered: stored.position < known,
                 stored: true,
+                reader: 0,
             });
         }
         cold.count = cold.count.saturating_sub(damaged);

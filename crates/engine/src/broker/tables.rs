@@ -127,6 +127,7 @@ impl Broker {
                 queue.settings = settings;
             }
             self.touch(id);
+            self.trim(id);
             self.schedule(id);
             return Ok(id);
         }
@@ -155,6 +156,9 @@ impl Broker {
             vhost.queues.remove(&queue.name);
         }
         self.forget_queue(queue.settings.number);
+        if let Some(stream) = &queue.stream {
+            self.forget_offsets(&stream.trackers);
+        }
         for consumer in queue.ring.members() {
             self.cancelled.extend(self.consumers.remove(consumer));
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::ready::Cursor;
 use crate::slab::Id;
+use crate::stream::reader::Reader;
 
 /// One subscription: a 0-9-1 consumer, a 1.0 sending link, or Python itself.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Consumer {
     pub browse: bool,
     /// Where a browser or a filter has read to.
     pub cursor: Cursor,
+    /// Its place, if it reads a stream.
+    pub reader: Option<Box<Reader>>,
     awake: bool,
 }
 
@@ -53,6 +56,7 @@ impl Consumer {
             discards: false,
             browse: false,
             cursor: Cursor::default(),
+            reader: None,
             awake: false,
         }
     }
@@ -152,7 +156,9 @@ impl Ring {
     /// The one whose turn it is has looked at everything there is.
     pub fn park_searched(&mut self, id: ConsumerId, consumer: &mut Consumer) {
         self.sleep(consumer);
-        self.searched.push(id);
+        if !self.searched.contains(&id) {
+            self.searched.push(id);
+        }
     }
 
     /// Searching consumers to wake because there is something new.

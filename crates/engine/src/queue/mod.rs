@@ -12,6 +12,7 @@ use std::rc::Rc;
 use crate::broker::VhostId;
 use crate::message::{Message, Name};
 use crate::slab::Id;
+use crate::stream::{Retention, Stream};
 use consumers::Ring;
 use ready::{Entry, NEVER, Ready};
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub delete_when_empty: bool,
     /// The number of its messages in the journal; 0 for a queue that is not stored.
     pub number: u64,
+    /// It is a stream, and keeps this much.
+    pub stream: Option<Retention>,
 }
 
 /// The part of a queue that is on disk only: everything behind its window.
@@ -106,6 +109,8 @@ pub struct Queue {
     pub settings: Settings,
     pub ready: Ready,
     pub cold: Option<Cold>,
+    /// Its log, if it is a stream: then nothing is ever ready.
+    pub stream: Option<Box<Stream>>,
     pub ring: Ring,
     /// Entries delivered and not settled.
     pub unsettled: usize,
@@ -128,6 +133,7 @@ impl Queue {
             name,
             vhost,
             ready: Ready::new(settings.priority_max),
+            stream: settings.stream.map(|_| Box::default()),
             settings,
             cold: None,
             ring: Ring::default(),
@@ -151,7 +157,8 @@ impl Queue {
     /// Messages that wait, in memory and on disk.
     #[inline]
     pub fn len(&self) -> usize {
-        self.ready.len() + self.cold.map_or(0, |cold| cold.count as usize)
+        let stream = self.stream.as_ref().map_or(0, |stream| stream.len());
+        self.ready.len() + self.cold.map_or(0, |cold| cold.count as usize) + stream
     }
 
     #[inline]
@@ -162,7 +169,8 @@ impl Queue {
     /// Bytes of all bodies, in memory and on disk.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.ready.bytes() + self.cold.map_or(0, |cold| cold.bytes)
+        let stream = self.stream.as_ref().map_or(0, |stream| stream.bytes());
+        self.ready.bytes() + self.cold.map_or(0, |cold| cold.bytes) + stream
     }
 
     /// Does the next message have to come from disk? A queue with priorities knows its next only once it has read them
@@ -222,6 +230,7 @@ impl Queue {
             failures: message.traits.delivery_count,
             redelivered: message.traits.delivery_count > 0,
             stored,
+            reader: 0,
         };
         self.ready.push_back(entry);
         Offer::Taken
@@ -314,6 +323,7 @@ mod tests {
                 failures: 0,
                 redelivered: false,
                 stored: true,
+                reader: 0,
             };
             queue.ready.push_back(entry);
         }

@@ -27,6 +27,8 @@ pub struct Entry {
     pub redelivered: bool,
     /// Is it in the journal?
     pub stored: bool,
+    /// From a stream: one more than the place of its reader's tracker, 1 without one. 0: from a queue.
+    pub reader: u16,
 }
 
 impl Entry {
@@ -266,6 +268,7 @@ mod tests {
             failures: 0,
             redelivered: false,
             stored: false,
+            reader: 0,
         }
     }
 

@@ -209,6 +209,7 @@ mod tests {
             failures: 0,
             redelivered: false,
             stored: false,
+            reader: 0,
         };
         Held { queue: QueueId::from_raw(1), entry, tap: NO_TAP, marked: false }
     }

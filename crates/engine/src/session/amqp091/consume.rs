@@ -60,6 +60,7 @@ impl Session {
         }
         self.check_exclusive(broker, id, exclusive, &name)?;
         let priority = consumer_priority(arguments)?;
+        let reading = self.reading(broker, number, (id, &name), no_ack, arguments)?;
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
         let tag = if consumer_tag.is_empty() { channel.make_tag(number) } else { Name::from(consumer_tag) };
         let slot = free_slot(&mut channel.taps);
@@ -67,6 +68,9 @@ impl Session {
         consumer.exclusive = exclusive;
         consumer.priority = priority;
         consumer.filter = no_local.then(|| Box::new(Filter::no_local(io.id.raw())));
+        if let Some(reading) = reading {
+            (consumer.reader, consumer.filter) = (Some(reading.reader), reading.filter);
+        }
         let prefetch = channel.prefetch;
         let id = broker.join(consumer);
         let tap = Tap { id, tag: Rc::clone(&tag), no_ack, prefetch, inflight: 0, starved: false };
@@ -136,6 +140,7 @@ impl Session {
         if !self.permitted(io, broker, Access::Read, Resource::Queue, &name)? {
             return Ok(Step::Retry);
         }
+        self.refuse_stream(broker, id, &name, "basic.get")?;
         if broker.is_coming(id) {
             io.parked = Some(Wait::Disk(id));
             return Ok(Step::Retry);

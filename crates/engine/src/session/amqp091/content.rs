@@ -5,7 +5,7 @@
 //! written anew. It must never change a body. Rules: AMQP 0-9-1 section 4.2.6, RabbitMQ's x-death, CC and BCC headers.
 
 use weft_wire::amqp091::frame::{FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD, frame_header};
-use weft_wire::amqp091::properties::Properties;
+use weft_wire::amqp091::properties::{Properties, peek};
 use weft_wire::amqp091::reply;
 use weft_wire::amqp091::table::{Table, TableWriter, Value};
 
@@ -14,6 +14,12 @@ use crate::broker::Death;
 use crate::convert;
 use crate::message::{Kind, Message};
 
+/// The header that tells a message's place in a stream.
+const OFFSET_HEADER: &[u8] = b"x-stream-offset";
+/// Property flags of the fields up to the headers (section 4.2.6.1).
+const FLAG_CONTENT_TYPE: u16 = 1 << 15;
+const FLAG_CONTENT_ENCODING: u16 = 1 << 14;
+const FLAG_HEADERS: u16 = 1 << 13;
 /// Routing keys that one message may have besides its own: each is matched, in one go.
 const COPIES_MAX: usize = 1_000;
 /// Longest delay of a message: 2^32 - 1 ms, 49 days.
@@ -30,7 +36,57 @@ pub fn write_content(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &
         }
         return;
     }
-    write_converted(out, channel, frame_max, message, failures);
+    write_converted(out, channel, frame_max, message, Told { failures, offset: None });
+}
+
+/// What the node tells a consumer in headers of its own.
+#[derive(Clone, Copy)]
+struct Told {
+    /// Failed deliveries.
+    failures: Option<u32>,
+    /// The place in a stream.
+    offset: Option<u64>,
+}
+
+/// Writes a message of a stream: the same with its offset as a header.
+pub fn write_read(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, offset: u64) {
+    let mut properties = Vec::new();
+    let plain = matches!(message.kind, Kind::Amqp091) && message.deaths.is_none();
+    if plain && put_offset(&mut properties, message.head(), offset) {
+        let body = message.body();
+        write_header(out, channel, &properties, body.len());
+        body.parts().for_each(|part| write_body(out, channel, frame_max, part));
+        return;
+    }
+    write_converted(out, channel, frame_max, message, Told { failures: None, offset: Some(offset) });
+}
+
+/// Properties with one header more, put where it belongs without reading the others. False if it is there already, or
+/// the properties are not what they should be.
+fn put_offset(out: &mut Vec<u8>, head: &[u8], offset: u64) -> bool {
+    let Ok(own) = peek(head) else { return false };
+    if own.headers.is_some_and(|headers| headers.get(OFFSET_HEADER).is_some()) {
+        return false;
+    }
+    let Some((flags, rest)) = head.split_first_chunk::<2>() else { return false };
+    let flags = u16::from_be_bytes(*flags);
+    let short = |at: usize| rest.get(at).map_or(at, |len| at + 1 + usize::from(*len));
+    let mut at = if flags & FLAG_CONTENT_TYPE != 0 { short(0) } else { 0 };
+    at = if flags & FLAG_CONTENT_ENCODING != 0 { short(at) } else { at };
+    let table = own.headers.map_or(&[][..], |headers| headers.raw());
+    let after = at + if own.headers.is_some() { 4 + table.len() } else { 0 };
+    let (Some(before), Some(after)) = (rest.get(..at), rest.get(after..)) else { return false };
+    out.reserve(head.len() + 64);
+    out.extend_from_slice(&(flags | FLAG_HEADERS).to_be_bytes());
+    out.extend_from_slice(before);
+    out.extend_from_slice(&(table.len() as u32 + OFFSET_HEADER.len() as u32 + 10).to_be_bytes());
+    out.extend_from_slice(table);
+    out.push(OFFSET_HEADER.len() as u8);
+    out.extend_from_slice(OFFSET_HEADER);
+    out.push(b'l');
+    out.extend_from_slice(&offset.to_be_bytes());
+    out.extend_from_slice(after);
+    true
 }
 
 #[inline]
@@ -52,12 +108,12 @@ fn write_body(out: &mut Vec<u8>, channel: u16, frame_max: u32, bytes: &[u8]) {
     }
 }
 
-fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, failures: Option<u32>) {
+fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, told: Told) {
     let mut properties = Vec::new();
     match message.kind {
         Kind::Amqp091 => {
             let own = Properties::decode(message.head()).unwrap_or_default();
-            write_properties(&mut properties, own, message, failures);
+            write_properties(&mut properties, own, message, told);
             write_header(out, channel, &properties, message.body_len());
             message.body().parts().for_each(|part| write_body(out, channel, frame_max, part));
         }
@@ -65,18 +121,19 @@ fn write_converted(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Me
             let mut converted = Vec::new();
             let body = convert::to_amqp091(message, &mut converted);
             let own = Properties::decode(&converted).unwrap_or_default();
-            write_properties(&mut properties, own, message, failures);
+            write_properties(&mut properties, own, message, told);
             write_header(out, channel, &properties, body.len());
             write_body(out, channel, frame_max, &body);
         }
     }
 }
 
-/// Properties with what the node has to add: the death record and the count of failed deliveries.
-fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, failures: Option<u32>) {
+/// Properties with what the node has to add: the death record, the count of failed deliveries, the offset.
+fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, told: Told) {
     let deaths = message.deaths.as_deref().unwrap_or_default();
     let ours = |key: &[u8]| match key {
-        b"x-delivery-count" => failures.is_some(),
+        b"x-delivery-count" => told.failures.is_some(),
+        OFFSET_HEADER => told.offset.is_some(),
         // The record takes the place of an older one; a CC that no longer routes is not told.
         b"CC" => !deaths.is_empty() && !message.traits.copied,
         key => !deaths.is_empty() && (key == b"x-death" || key.starts_with(b"x-first-death-")),
@@ -89,8 +146,11 @@ fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, f
             }
         }
         write_deaths(table, deaths);
-        if let Some(failures) = failures {
+        if let Some(failures) = told.failures {
             table.i64(b"x-delivery-count", i64::from(failures));
+        }
+        if let Some(offset) = told.offset {
+            table.i64(OFFSET_HEADER, offset as i64);
         }
     });
     let table = Table::trusted(headers.get(4..).unwrap_or_default());
@@ -167,4 +227,50 @@ pub(super) fn rewritten(head: &[u8], reply_to: Option<&[u8]>) -> Box<[u8]> {
     let mut out = Vec::new();
     Properties { headers, reply_to: reply_to.or(own.reply_to), ..own }.encode(&mut out);
     out.into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Properties after an offset was put in.
+    fn with_offset(own: &Properties<'_>) -> Option<Vec<u8>> {
+        let (mut head, mut out) = (Vec::new(), Vec::new());
+        own.encode(&mut head);
+        put_offset(&mut out, &head, 77).then_some(out)
+    }
+
+    #[test]
+    fn an_offset_is_put_beside_whatever_is_there() {
+        let mut headers = Vec::new();
+        TableWriter::write(&mut headers, |table| {
+            table.str(b"a", b"b");
+            table.i64(b"c", 1);
+        });
+        let table = Table::trusted(&headers[4..]);
+        let alone = Properties { message_id: Some(b"one"), ..Properties::default() };
+        let full = Properties { content_type: Some(b"text/plain"), content_encoding: Some(b""), ..alone };
+        for own in [Properties::default(), alone, full, Properties { headers: Some(table), ..full }] {
+            let bytes = with_offset(&own).expect("it fits");
+            let back = Properties::decode(&bytes).expect("well-formed");
+            let told = back.headers.expect("a header");
+            assert_eq!(told.get(OFFSET_HEADER).and_then(|value| value.as_i64()), Some(77));
+            assert_eq!(told.iter().count(), 1 + own.headers.map_or(0, |headers| headers.iter().count()));
+            assert_eq!((back.content_type, back.content_encoding), (own.content_type, own.content_encoding));
+            assert_eq!(back.message_id, own.message_id);
+        }
+    }
+
+    #[test]
+    fn an_offset_of_another_stream_is_not_told_twice() {
+        let mut headers = Vec::new();
+        TableWriter::write(&mut headers, |table| table.i64(OFFSET_HEADER, 5));
+        let own = Properties { headers: Some(Table::trusted(&headers[4..])), ..Properties::default() };
+        assert!(with_offset(&own).is_none());
+        let mut out = Vec::new();
+        let message = crate::testing::message(b"", 0);
+        write_properties(&mut out, own, &message, Told { failures: None, offset: Some(77) });
+        let told = Properties::decode(&out).expect("well-formed").headers.expect("a header");
+        assert_eq!((told.iter().count(), told.get(OFFSET_HEADER).and_then(|value| value.as_i64())), (1, Some(77)));
+    }
 }

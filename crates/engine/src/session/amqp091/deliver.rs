@@ -12,7 +12,7 @@ use weft_wire::amqp091::{Method, encode_deliver};
 use super::Session;
 use super::ack::Held;
 use super::consume::{REPLY_QUEUE, counted};
-use super::content::write_content;
+use super::content::{write_content, write_read};
 use crate::broker::Broker;
 use crate::conn::Io;
 use crate::message::{Message, Name};
@@ -48,7 +48,7 @@ impl Session {
         let Some(channel) = self.channel(place.0) else { return Some(entry) };
         let Some(Some(tap)) = channel.taps.get_mut(place.1 as usize) else { return Some(entry) };
         let message = Rc::clone(&entry.message);
-        let redelivered = entry.redelivered;
+        let (redelivered, position, is_read) = (entry.redelivered, entry.position, entry.reader > 0);
         let failures = if redelivered { counted(broker, queue, entry.failures) } else { None };
         let (tag, back) = match tap.no_ack {
             true => (channel.unacked.skip(), Some(entry)),
@@ -60,7 +60,10 @@ impl Session {
         };
         let out = &mut io.output;
         encode_deliver(out, place.0, &tap.tag, tag, redelivered, &message.exchange, &message.routing_key);
-        write_content(out, place.0, frame_max, &message, failures);
+        match is_read {
+            true => write_read(out, place.0, frame_max, &message, position),
+            false => write_content(out, place.0, frame_max, &message, failures),
+        }
         back
     }
 

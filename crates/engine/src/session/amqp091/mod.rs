@@ -13,6 +13,7 @@ mod content;
 mod deliver;
 mod opening;
 mod publish;
+mod reading;
 mod topology;
 mod transaction;
 

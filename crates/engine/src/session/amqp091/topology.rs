@@ -96,6 +96,7 @@ impl Session {
         if !self.permitted(io, broker, Access::Read, Resource::Queue, &name)? {
             return Ok(Step::Retry);
         }
+        self.refuse_stream(broker, id, &name, "queue.purge")?;
         let message_count = broker.purge(id) as u32;
         if !no_wait {
             Method::QueuePurgeOk { message_count }.encode_frame(number, &mut io.output);

@@ -15,6 +15,7 @@ use weft_wire::amqp10::{
 use super::channel::NO_HANDLE;
 use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::publish::RouteMemory;
+use super::reading::reading;
 use super::settle::Decision;
 use super::{Fault, Session, condition_of, terminus};
 use crate::broker::{Broker, VhostId};
@@ -288,7 +289,10 @@ impl Session {
     ) -> Result<(), Refusal> {
         let asked = attach.source.unwrap_or_default();
         let queue = usable_queue(io, broker, self.vhost, plan.queue.as_deref().unwrap_or_default())?;
-        let consumer = consumer_of(io, queue, number, attach, plan)?;
+        let mut consumer = consumer_of(io, queue, number, attach, plan)?;
+        if let Some((reader, marked)) = reading(broker, queue, attach)? {
+            (consumer.reader, consumer.filter) = (Some(reader), Filter::and_marked(consumer.filter, marked));
+        }
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
             (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));

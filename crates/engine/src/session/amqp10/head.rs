@@ -15,6 +15,10 @@ use crate::queue::ready::{Entry, NEVER};
 
 /// Annotations that only the node writes.
 const OWN: [&str; 3] = ["x-exchange", "x-routing-key", "x-opt-deaths"];
+/// The place in a stream, on what is read from one.
+const OFFSET: &str = "x-stream-offset";
+/// What the annotations of exchange, key and offset take besides the names themselves.
+const MARKS_BYTES: usize = 96;
 
 /// A header that says nothing, and the same as the first to see the message gets it.
 const EMPTY_HEADER: &[u8] = b"\x00\x53\x70\x45";
@@ -22,8 +26,20 @@ const FRESH_HEADER: &[u8] = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41";
 
 /// Does the node add annotations to this message?
 #[inline]
-pub(super) fn is_marked(message: &Message) -> bool {
-    !message.exchange.is_empty() || message.deaths.is_some()
+pub(super) fn is_marked(entry: &Entry) -> bool {
+    let message = &entry.message;
+    !message.exchange.is_empty() || message.deaths.is_some() || entry.reader > 0
+}
+
+/// Bytes that these annotations take at most; None for a death record, which may be long.
+#[inline]
+pub(super) fn marks_len(entry: &Entry) -> Option<usize> {
+    let message = &entry.message;
+    match (is_marked(entry), &message.deaths) {
+        (false, _) => Some(0),
+        (true, None) => Some(MARKS_BYTES + message.exchange.len() + message.routing_key.len()),
+        (true, Some(_)) => None,
+    }
 }
 
 /// Appends everything that comes before the bytes of the body as they are kept.
@@ -33,11 +49,14 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
         Kind::Amqp10(head) => {
             write_header(out, entry, head, now_ns);
             match head.message_annotations {
-                span if is_marked(message) => {
+                span if is_marked(entry) => {
                     let own = span.and_then(|span| sections::decode_map(span.of(message.head())).ok());
                     let mut map = MapBuf::new();
-                    copy_others(&mut map, own.unwrap_or_default(), |key| OWN.contains(&key));
-                    mark(&mut map, message);
+                    let is_read = entry.reader > 0;
+                    copy_others(&mut map, own.unwrap_or_default(), |key| {
+                        OWN.contains(&key) || is_read && key == OFFSET
+                    });
+                    mark(&mut map, entry);
                     sections::put_map(out, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
                 }
                 Some(span) => out.extend_from_slice(span.of(message.head())),
@@ -47,7 +66,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
         }
         Kind::Amqp091 => {
             let mut map = MapBuf::new();
-            mark(&mut map, message);
+            mark(&mut map, entry);
             let header = Header {
                 ttl: left_ms(entry, now_ns),
                 first_acquirer: !entry.redelivered,
@@ -82,8 +101,12 @@ fn left_ms(entry: &Entry, now_ns: u64) -> Option<u32> {
     Some(u32::try_from(expires_ns.saturating_sub(now_ns).div_ceil(1_000_000)).unwrap_or(u32::MAX))
 }
 
-/// What the node says of a message: the exchange it came by, and where it died.
-fn mark(map: &mut MapBuf, message: &Message) {
+/// What the node says of a message: the exchange it came by, where it died, and its place in a stream.
+fn mark(map: &mut MapBuf, entry: &Entry) {
+    let message = &*entry.message;
+    if entry.reader > 0 {
+        map.put(Value::Symbol(OFFSET), Value::Ulong(entry.position));
+    }
     if !message.exchange.is_empty() {
         map.put(Value::Symbol(OWN[0]), Value::String(&String::from_utf8_lossy(&message.exchange)));
         map.put(Value::Symbol(OWN[1]), Value::String(&String::from_utf8_lossy(&message.routing_key)));

@@ -17,6 +17,7 @@ mod opening;
 mod outgoing;
 mod own;
 mod publish;
+mod reading;
 mod resume;
 mod settle;
 mod terminus;

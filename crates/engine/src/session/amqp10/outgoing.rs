@@ -79,8 +79,8 @@ impl Session {
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
         outlet.common.messages += 1;
         let (settled, link) = (outlet.settled, outlet.number);
-        let is_plain = matches!(message.kind, Kind::Amqp10(_)) && !head::is_marked(message);
-        if is_plain && len + OVERHEAD_BYTES <= frame_max {
+        let marks = if matches!(message.kind, Kind::Amqp10(_)) { head::marks_len(&entry) } else { None };
+        if marks.is_some_and(|marks| len + marks + OVERHEAD_BYTES <= frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
             channel.remote_window -= 1;
             let tag = tag.to_be_bytes();

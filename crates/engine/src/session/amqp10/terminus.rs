@@ -72,7 +72,7 @@ fn lifetime(properties: Option<Map<'_>>) -> &'static str {
 }
 
 /// What a filter is: the symbol of its descriptor; the name it was given, if it has none.
-fn symbol_of<'a>(key: Value<'a>, value: Value<'a>) -> Option<&'a str> {
+pub(super) fn symbol_of<'a>(key: Value<'a>, value: Value<'a>) -> Option<&'a str> {
     match value.as_described().map(|described| described.descriptor()) {
         Some(Value::Symbol(symbol)) => Some(symbol),
         Some(Value::Ulong(code)) => FILTERS.iter().find(|(known, _)| *known == code).map(|(_, symbol)| *symbol),

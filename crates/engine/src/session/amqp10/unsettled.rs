@@ -117,6 +117,7 @@ mod tests {
             failures: 0,
             redelivered: false,
             stored: false,
+            reader: 0,
         };
         Held { queue: Id::from_raw(1), entry, handle: 0, link, tag }
     }
