@@ -15,7 +15,21 @@ from weft.model.changes import Change
 from weft.model.events import Event
 from weft.model.limits import Limits
 
-__all__ = ["DISK", "EVENTS", "FLUSH", "LOCAL", "MORE", "OUTPUT", "PAUSE", "TIMER", "DiskJob", "Engine", "keep_buffers"]
+__all__ = [
+    "DISK",
+    "EVENTS",
+    "FLUSH",
+    "LOCAL",
+    "MORE",
+    "OUTPUT",
+    "PAUSE",
+    "TIMER",
+    "DiskJob",
+    "Engine",
+    "decode_value",
+    "encode_value",
+    "keep_buffers",
+]
 
 OUTPUT: int
 FLUSH: int
@@ -28,6 +42,12 @@ LOCAL: int
 
 def keep_buffers() -> None:
     """Let the C library reuse the memory of reads and writes: for a process that is a server."""
+
+def encode_value(value: object) -> bytes:
+    """A value as the amqp-value section of an AMQP 1.0 message."""
+
+def decode_value(body: bytes) -> Any:
+    """The value in the first body section of an AMQP 1.0 message; ValueError if there is none."""
 
 @final
 class DiskJob:
@@ -105,12 +125,21 @@ class Engine:
     def subscribe(self, vhost: str, queue: str, credit: int) -> int:
         """A local consumer; returns its handle."""
     def unsubscribe(self, handle: int) -> None: ...
-    def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes]]:
-        """Deliveries so far: (tag, exchange, routing key, redelivered, properties, body)."""
+    def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]:
+        """Deliveries so far: (tag, exchange, routing key, redelivered, properties, body, connection it came by)."""
     def settle(self, handle: int, tag: int, outcome: str) -> int:
         """`accepted`, `rejected` or `released`; gives one credit back."""
     def poll_local(self) -> list[int]:
         """Handles of local consumers that have deliveries to take."""
+
+    def purge(self, vhost: str, queue: str) -> int:
+        """Drop what is ready in a queue; how many."""
+    def move_messages(self, vhost: str, queue: str, to: tuple[str, str] | None, count: int) -> tuple[int, bool, bool]:
+        """Move ready messages to an exchange and key, or (None) back to the queue they died in first.
+
+        Answers (how many went, is the next one on its way from disk, did nobody take the next one); at most 1000 go in
+        one call.
+        """
 
     # reading
     def queue_stats(self, vhost: str, queue: str) -> tuple[int, int, int] | None:
@@ -118,4 +147,25 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Node-wide counters and gauges."""
     def inspect(self, table: str) -> list[dict[str, Any]]:
-        """A snapshot of `connections`, `consumers`, `queues` or `exchanges`."""
+        """Every row of `connections`, `consumers`, `queues` or `exchanges`."""
+    def page(
+        self,
+        table: str,
+        *,
+        vhosts: list[str] | None = None,
+        contains: str | None = None,
+        ids: list[int] | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        offset: int = 0,
+        count: int | None = None,
+        columns: list[str] | None = None,
+    ) -> tuple[int, int, list[dict[str, Any]]]:
+        """A page of a table: (rows in these virtual hosts, rows that also fit, rows of the page).
+
+        The order is by `sort`, a column, then by virtual host and name.
+        """
+    def queue_id(self, vhost: str, queue: str) -> int | None:
+        """The number by which `page` knows a queue."""
+    def names(self, table: str) -> list[tuple[int, str, str]]:
+        """(id, virtual host, name) of everything in a table, for filters that only Python knows."""

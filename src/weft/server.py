@@ -23,6 +23,7 @@ from weft.broker import Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
 from weft.container import Container, NodeType
+from weft.management import Host, Management
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
@@ -49,6 +50,7 @@ class _Parts:
     policy: Policy
     topology: Topology
     driver: Driver
+    management: Management
 
 
 class Node:
@@ -105,12 +107,17 @@ class Node:
                 connections_max=configuration.limits.connections_max,
                 on_opened=policy.connection_opened,
             )
-            self._parts = _Parts(engine, policy, topology, driver)
+            management = self._make_management(engine, policy, topology, driver)
+            driver.add_controller(management.peers)
+            self._parts = _Parts(engine, policy, topology, driver, management)
             life.callback(self._forget)
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
             driver.apply(topology.start())
             driver.apply(_configure(policy, topology, configuration, users))
+            life.push_async_callback(management.stop)
+            management.start()
+            topology.on_edits = management.on_edits
             life.callback(self._stop_listening)
             for place in configuration.listen:
                 tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
@@ -134,6 +141,7 @@ class Node:
         parts = self._running
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, self._configuration, configuration))
+        parts.management.serve_vhosts()
         self._configuration = replace(
             self._configuration,
             users=configuration.users,
@@ -165,6 +173,11 @@ class Node:
         """Counters, and the tables of connections, consumers, queues and exchanges."""
         engine = self._running.engine
         return {"node": self.name, "stats": engine.stats(), **{table: engine.inspect(table) for table in TABLES}}
+
+    @property
+    def management(self) -> Management:
+        """What answers questions about the node and its objects; other parts register their classes here."""
+        return self._running.management
 
     def recovered(self) -> dict[str, Any]:
         """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
@@ -312,6 +325,27 @@ class Node:
             store = Store(folder / DEFINITIONS)
         life.callback(store.close)
         return store
+
+    def _make_management(self, engine: Engine, policy: Policy, topology: Topology, driver: Driver) -> Management:
+        def listeners() -> list[tuple[str, int, bool]]:
+            return [
+                (endpoint.host, endpoint.port, listener.tls)
+                for listener in self.listeners
+                for endpoint in listener.endpoints
+            ]
+
+        host = Host(
+            self.name,
+            __version__,
+            engine,
+            driver,
+            topology,
+            policy,
+            self._configuration.data_dir,
+            listeners,
+            self._stop_listening,
+        )
+        return Management(host)
 
     def _make_engine(self) -> Engine:
         limits = self._configuration.limits

@@ -37,7 +37,11 @@ impl Engine {
             Change::Refuse { request, code, text } => self.answer(request, Answer::Refuse { code, text }),
             Change::AcceptLink { request, plan } => self.answer(request, Answer::Link(plan)),
             Change::CloseConnection { conn, code, text } => self.close_by_order(ConnId::from_raw(conn), code, &text),
-            Change::Quiesce { on } => self.quiesced = on,
+            Change::Quiesce { on } => {
+                self.quiesced = on;
+                let quiet = std::mem::take(&mut self.broker.quiet);
+                self.broker.dirty.extend(quiet);
+            }
             Change::OpenLink(order) => self.open_link(&order),
             Change::CloseLink { conn, link, closed } => self.close_link(ConnId::from_raw(conn), link, closed),
             change => return self.apply_table(change),

@@ -26,6 +26,8 @@ pub struct Pump<'e> {
     pub written: &'e mut Vec<ConnId>,
     /// Bytes of output made since the last flush.
     pub output_bytes: &'e mut usize,
+    /// Only queues that belong to one connection, or to the node, deliver: requests and their answers.
+    pub quiesced: bool,
 }
 
 /// What became of a turn.
@@ -41,6 +43,11 @@ impl Pump<'_> {
     pub fn run(&mut self) {
         while let Some(id) = self.broker.dirty.pop_front() {
             if let Some(queue) = self.broker.queues.get_mut(id) {
+                if self.quiesced && queue.settings.owner.is_none() {
+                    // It counts as dirty until delivery goes on, and so comes here only once.
+                    self.broker.quiet.push(id);
+                    continue;
+                }
                 queue.dirty = false;
             }
             if self.broker.queues.get(id).is_some_and(|queue| queue.stream.is_some()) {

@@ -289,20 +289,18 @@ impl Engine {
     /// Everything that can be done now, within the call's budget.
     pub(crate) fn work(&mut self) {
         loop {
-            if !self.quiesced {
-                let (broker, conns, locals) = (&mut self.broker, &mut self.conns, &mut self.locals);
-                let (written, output_bytes) = (&mut self.written, &mut self.output_bytes);
-                let mut pump = Pump { broker, conns, locals, written, output_bytes };
-                pump.run();
-                pump.replies();
-            }
+            let (broker, conns, locals) = (&mut self.broker, &mut self.conns, &mut self.locals);
+            let (written, output_bytes) = (&mut self.written, &mut self.output_bytes);
+            let mut pump = Pump { broker, conns, locals, written, output_bytes, quiesced: self.quiesced };
+            pump.run();
+            pump.replies();
             self.broker.bury(!self.quiesced);
             self.tell_cancelled();
             self.end_drains();
             self.broker.pump_first = false;
             self.wake_answered();
             self.read_backlog();
-            let idle = self.backlog.is_empty() && (self.quiesced || self.broker.dirty.is_empty());
+            let idle = self.backlog.is_empty() && self.broker.dirty.is_empty();
             if self.broker.work_left == 0 || idle && self.broker.answered.is_empty() {
                 break;
             }
@@ -499,8 +497,7 @@ impl Engine {
         if !self.locals.filled.is_empty() {
             bits |= signal::LOCAL;
         }
-        let more =
-            !self.backlog.is_empty() || !self.quiesced && !self.broker.dirty.is_empty() || self.broker.has_dying();
+        let more = !self.backlog.is_empty() || !self.broker.dirty.is_empty() || self.broker.has_dying();
         if more {
             bits |= signal::MORE;
         }

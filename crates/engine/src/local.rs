@@ -1,16 +1,20 @@
 //! Consumers inside the process: Python itself.
 //!
-//! Owns the inboxes of local consumers. Entries come in from the pump; Python takes them in batches and settles them by
-//! tag. It must never be the way for a stream of messages between connections: that stays in the kernel. Rule: decision
-//! 0001; credit bounds every inbox.
+//! Owns the inboxes of local consumers, and what Python does to messages. Entries come in from the pump; Python takes
+//! them in batches and settles them by tag. It must never be the way for a stream of messages between connections: that
+//! stays in the kernel. Rule: decision 0001; credit bounds every inbox.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Moved, Outcome, Unknown};
+use crate::engine::Engine;
 use crate::hash::Map;
+use crate::message::{Message, Name};
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, ConsumerId, Target};
 use crate::queue::ready::Entry;
+use crate::routing::ExchangeId;
 use crate::session::Readiness;
 
 /// One local consumer.
@@ -94,5 +98,76 @@ impl Locals {
 
     pub fn is_open(&self, handle: u64) -> bool {
         self.inboxes.contains_key(&handle)
+    }
+}
+
+impl Engine {
+    /// An exchange by its names, for `publish`.
+    pub fn exchange(&self, vhost: &str, exchange: &str) -> Result<(ExchangeId, Name), Unknown> {
+        let found = self.broker.find_vhost(vhost.as_bytes());
+        let found = found.and_then(|vhost| self.broker.find_exchange(vhost, exchange.as_bytes()));
+        let name = found.and_then(|id| self.broker.exchanges.get(id)).map(|exchange| Rc::clone(&exchange.name));
+        found.zip(name).ok_or_else(|| Unknown(format!("no exchange '{exchange}' in vhost '{vhost}'")))
+    }
+
+    /// A message of Python's own; how many queues it reached.
+    pub fn publish(&mut self, exchange: ExchangeId, message: &Rc<Message>) -> usize {
+        self.broker.work_left = self.broker.limits.work_max;
+        let published = match message.exchange.is_empty() && self.broker.is_reply_open(&message.routing_key) {
+            true => self.broker.reply(message),
+            false => self.broker.publish(exchange, message, &[]),
+        };
+        self.work();
+        published.queues
+    }
+
+    /// A local consumer.
+    pub fn subscribe(&mut self, vhost: &str, queue: &str, credit: usize) -> Result<u64, Unknown> {
+        let found = self.broker.find_vhost(vhost.as_bytes());
+        let found = found.and_then(|vhost| self.broker.find_queue(vhost, queue.as_bytes()));
+        let id = found.ok_or_else(|| Unknown(format!("no queue '{queue}' in vhost '{vhost}'")))?;
+        let handle = self.locals.subscribe(&mut self.broker, id, credit);
+        self.broker.work_left = self.broker.limits.work_max;
+        self.work();
+        Ok(handle)
+    }
+
+    /// Ends a local consumer.
+    pub fn unsubscribe(&mut self, handle: u64) {
+        self.locals.unsubscribe(&mut self.broker, handle);
+        self.broker.work_left = self.broker.limits.work_max;
+        self.work();
+    }
+
+    /// Ends a delivery to a local consumer; None if it holds no such delivery.
+    pub fn settle(&mut self, handle: u64, tag: u64, outcome: Outcome) -> Option<u32> {
+        if !self.locals.settle(&mut self.broker, handle, tag, outcome) {
+            return None;
+        }
+        self.broker.work_left = self.broker.limits.work_max;
+        self.work();
+        Some(self.signals())
+    }
+
+    /// Drops what is ready in a queue; how many.
+    pub fn purge(&mut self, vhost: &str, queue: &str) -> Result<usize, Unknown> {
+        let purged = self.broker.purge_named(vhost, queue);
+        self.broker.work_left = self.broker.limits.work_max;
+        self.work();
+        purged
+    }
+
+    /// Moves ready messages of a queue elsewhere (`Broker::move_messages`).
+    pub fn move_messages(
+        &mut self,
+        vhost: &str,
+        queue: &str,
+        to: Option<(&str, &str)>,
+        count: usize,
+    ) -> Result<Moved, Unknown> {
+        self.broker.work_left = self.broker.limits.work_max;
+        let moved = self.broker.move_messages(vhost, queue, to, count);
+        self.work();
+        moved
     }
 }

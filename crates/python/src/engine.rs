@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
 use weft_engine::broker::Outcome;
 use weft_engine::conn::ConnId;
 use weft_engine::convert;
+use weft_engine::inspect::{Cell, Page, Question, Row, TABLES};
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::session::amqp10::Dial;
 use weft_engine::{Engine as Native, Limits};
@@ -324,7 +325,7 @@ impl Engine {
         self.native.unsubscribe(handle);
     }
 
-    /// Deliveries so far: (tag, exchange, routing key, redelivered, properties, body).
+    /// Deliveries so far: (tag, exchange, routing key, redelivered, properties, body, connection it came by).
     fn take<'py>(&mut self, py: Python<'py>, handle: u64, count_max: usize) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let mut result = Ok(());
@@ -365,25 +366,90 @@ impl Engine {
         self.native.stats()
     }
 
-    /// A snapshot of a table.
+    /// Every row of a table.
     fn inspect<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyList>> {
-        let Some(rows) = self.native.inspect(table) else {
-            return Err(local_error(py, &format!("no table {table:?}: connections, consumers, queues or exchanges")));
-        };
-        let list = PyList::empty(py);
-        for row in rows {
-            let dict = PyDict::new(py);
-            for (name, cell) in row {
-                match cell {
-                    weft_engine::inspect::Cell::Text(text) => dict.set_item(name, text)?,
-                    weft_engine::inspect::Cell::Number(number) => dict.set_item(name, number)?,
-                    weft_engine::inspect::Cell::Flag(flag) => dict.set_item(name, flag)?,
-                }
-            }
-            list.append(dict)?;
-        }
-        Ok(list)
+        rows(py, &self.found_page(py, table, &Question::default())?.rows)
     }
+
+    /// A page of a table: (rows in all, rows that fit, rows of the page).
+    #[pyo3(signature = (table, *, vhosts = None, contains = None, ids = None, sort = None, descending = false,
+                        offset = 0, count = None, columns = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the contract")]
+    fn page<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        vhosts: Option<Vec<String>>,
+        contains: Option<String>,
+        ids: Option<Vec<u64>>,
+        sort: Option<String>,
+        descending: bool,
+        offset: usize,
+        count: Option<usize>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<(usize, usize, Bound<'py, PyList>)> {
+        let question = Question { vhosts, contains, ids, sort, descending, offset, count, columns };
+        let page = self.found_page(py, table, &question)?;
+        Ok((page.total, page.matched, rows(py, &page.rows)?))
+    }
+
+    /// The number by which `page` knows a queue.
+    fn queue_id(&self, vhost: &str, queue: &str) -> Option<u64> {
+        self.native.queue_id(vhost, queue)
+    }
+
+    /// (id, virtual host, name) of everything in a table.
+    fn names(&self, py: Python<'_>, table: &str) -> PyResult<Vec<(u64, String, String)>> {
+        self.native.names(table).ok_or_else(|| no_table(py, table))
+    }
+
+    /// Drops what is ready in a queue; how many.
+    fn purge(&mut self, py: Python<'_>, vhost: &str, queue: &str) -> PyResult<usize> {
+        self.native.purge(vhost, queue).map_err(|unknown| local_error(py, &unknown.0))
+    }
+
+    /// Moves ready messages: (how many, is the next on its way from disk, did nobody take the next).
+    #[pyo3(signature = (vhost, queue, to, count))]
+    fn move_messages(
+        &mut self,
+        py: Python<'_>,
+        vhost: &str,
+        queue: &str,
+        to: Option<(String, String)>,
+        count: usize,
+    ) -> PyResult<(usize, bool, bool)> {
+        let to = to.as_ref().map(|(exchange, key)| (exchange.as_str(), key.as_str()));
+        let moved = self.native.move_messages(vhost, queue, to, count);
+        let moved = moved.map_err(|unknown| local_error(py, &unknown.0))?;
+        Ok((moved.count, moved.waits, moved.refused))
+    }
+}
+
+impl Engine {
+    fn found_page(&self, py: Python<'_>, table: &str, question: &Question) -> PyResult<Page> {
+        self.native.page(table, question).ok_or_else(|| no_table(py, table))
+    }
+}
+
+fn no_table(py: Python<'_>, table: &str) -> PyErr {
+    local_error(py, &format!("no table {table:?}: known are {}", TABLES.join(", ")))
+}
+
+fn rows<'py>(py: Python<'py>, rows: &[Row]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for row in rows {
+        let dict = PyDict::new(py);
+        for (name, cell) in row {
+            match cell {
+                Cell::Absent => dict.set_item(name, py.None())?,
+                Cell::Text(text) => dict.set_item(name, text)?,
+                Cell::Number(number) => dict.set_item(name, number)?,
+                Cell::Flag(flag) => dict.set_item(name, flag)?,
+            }
+        }
+        list.append(dict)?;
+    }
+    Ok(list)
 }
 
 fn delivery<'py>(py: Python<'py>, tag: u64, entry: &weft_engine::queue::ready::Entry) -> PyResult<Bound<'py, PyTuple>> {
@@ -398,5 +464,6 @@ fn delivery<'py>(py: Python<'py>, tag: u64, entry: &weft_engine::queue::ready::E
     };
     let properties = tables::properties(py, &Properties::decode(head).unwrap_or_default())?;
     let (exchange, key) = (tables::text(&message.exchange), tables::text(&message.routing_key));
-    (tag, exchange, key, entry.redelivered, properties, PyBytes::new(py, &body)).into_pyobject(py)
+    let publisher = message.traits.publisher;
+    (tag, exchange, key, entry.redelivered, properties, PyBytes::new(py, &body), publisher).into_pyobject(py)
 }

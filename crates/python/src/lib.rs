@@ -9,6 +9,7 @@ mod disk;
 mod engine;
 mod events;
 mod tables;
+mod values;
 
 use pyo3::prelude::*;
 use pyo3::wrap_pyfunction;
@@ -73,6 +74,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<disk::DiskJob>()?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
+    module.add_function(wrap_pyfunction!(values::encode_value, module)?)?;
+    module.add_function(wrap_pyfunction!(values::decode_value, module)?)?;
     module.add("OUTPUT", signal::OUTPUT)?;
     module.add("FLUSH", signal::FLUSH)?;
     module.add("PAUSE", signal::PAUSE)?;

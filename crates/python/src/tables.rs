@@ -73,7 +73,8 @@ fn value<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> 
     })
 }
 
-fn value10<'py>(py: Python<'py>, value: Value10<'_>) -> PyResult<Bound<'py, PyAny>> {
+/// A 1.0 value as Python's.
+pub(crate) fn value10<'py>(py: Python<'py>, value: Value10<'_>) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value10::Null => py.None().into_bound(py),
         Value10::Bool(yes) => PyBool::new(py, yes).to_owned().into_any(),

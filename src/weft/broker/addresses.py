@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from weft.broker.names import is_reply_to
+from weft.broker.names import MANAGEMENT, is_reply_to
 from weft.broker.tables import Tables
 from weft.model.errors import Refused
 
@@ -53,7 +53,7 @@ def is_known_topic(tables: Tables, address: str) -> bool:
 def _plain(tables: Tables, address: str, wants_topic: bool) -> Place:
     if address in tables.queues and not wants_topic:
         return Place(queue=address)
-    if is_reply_to(address):
+    if address == MANAGEMENT or is_reply_to(address):
         return Place(exchange=DEFAULT_EXCHANGE, routing_key=address)
     if address in tables.exchanges:
         return Place(exchange=address)
@@ -67,7 +67,7 @@ def _plain(tables: Tables, address: str, wants_topic: bool) -> Place:
 
 def _existing_queue(tables: Tables, rest: str) -> Place:
     name = _decode(rest)
-    if is_reply_to(name):
+    if name == MANAGEMENT or is_reply_to(name):
         return Place(exchange=DEFAULT_EXCHANGE, routing_key=name)
     return Place(queue=tables.queue(name).name)
 

@@ -17,6 +17,8 @@ NAME_BYTES_MAX = 255
 RESERVED_PREFIX = "amq."
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The pseudo-queue of direct reply-to; the kernel serves it."""
+MANAGEMENT = "$management"
+"""Where the node itself takes requests, in every virtual host."""
 
 
 def make_name() -> str:
@@ -38,6 +40,8 @@ def check_new_name(kind: str, name: str) -> None:
     """Refuse a name that a peer may not give to something new."""
     if name.startswith(RESERVED_PREFIX):
         raise Refused(f"ACCESS_REFUSED - {kind} name '{name}' contains reserved prefix 'amq.*'", 403)
+    if name == MANAGEMENT:
+        raise Refused(f"ACCESS_REFUSED - {kind} name '{name}' is the node's own", 403)
     if len(name.encode()) > NAME_BYTES_MAX:
         raise Refused(f"PRECONDITION_FAILED - a {kind} name may have at most {NAME_BYTES_MAX} bytes", 406)
 

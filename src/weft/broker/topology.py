@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
+from weft.broker.addresses import resolve
 from weft.broker.attaching import Attaching
 from weft.broker.bindings import change_binding
 from weft.broker.exchanges import declare_exchange, delete_exchange
 from weft.broker.outcome import Counts, Outcome
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
-from weft.broker.tables import Drop, Edit, Tables, Watch, save_edits
+from weft.broker.tables import Drop, Edit, Record, Tables, Watch, save_edits
 from weft.model.changes import Accept, AcceptLink, Change, CreateVhost, Refuse, SetAddress
 from weft.model.errors import Corrupt, Refused, Unavailable
 from weft.model.events import (
@@ -62,6 +63,8 @@ class Topology:
         self._ends = dynamic.Ends()
         self.claim: Claim = lambda _vhost, _event, link: link
         """Whoever answers at some addresses itself may change where an accepted link ends."""
+        self.on_edits: Callable[[list[tuple[bool, Record]]], None] = lambda _: None
+        """Told of what was made (True) or dropped, once it is stored."""
         self._load()
 
     def start(self) -> list[Change]:
@@ -163,7 +166,9 @@ class Topology:
         for edit in edits:
             if isinstance(edit.record, Queue):
                 self._note_queue(edit.record, is_gone=isinstance(edit, Drop))
-        return tables.apply(edits)
+        changes = tables.apply(edits)
+        self.on_edits([(not isinstance(edit, Drop), edit.record) for edit in edits])
+        return changes
 
     def _note_queue(self, queue: Queue, *, is_gone: bool) -> None:
         key = queue.vhost, queue.name
@@ -315,6 +320,28 @@ class Topology:
     def bindings(self, vhost: str) -> list[Binding]:
         """Every binding of a virtual host, but those of the default exchange."""
         return list(self._tables(vhost).bindings)
+
+    def find_queue(self, vhost: str, name: str) -> Queue | None:
+        """A queue as it was declared."""
+        return self._queue(vhost, name)
+
+    def find_exchange(self, vhost: str, name: str) -> Exchange | None:
+        """An exchange as it was declared."""
+        tables = self._vhosts.get(vhost)
+        return None if tables is None else tables.exchanges.get(name)
+
+    def has_bindings(self, vhost: str, exchange: str) -> bool:
+        """Is anything bound to this exchange?"""
+        tables = self._vhosts.get(vhost)
+        return tables is not None and bool(tables.bindings.of_source(exchange))
+
+    def resolve(self, vhost: str, address: str) -> tuple[str, str]:
+        """The exchange and routing key that an existing address stands for; Refused(404) if there is none."""
+        tables = self._tables(vhost)
+        place = resolve(tables, address)
+        if place.exchange is not None:
+            return place.exchange, place.routing_key or ""
+        return "", tables.queue(place.queue or "").name
 
     def tables(self, vhost: str) -> Tables:
         """What exists in a virtual host, to be read; Refused if there is no such host."""

@@ -169,7 +169,7 @@ class DeclareQueue:
     durable: bool = False
     auto_delete: bool = False
     owner: int | None = None
-    """The connection an exclusive queue belongs to."""
+    """The connection an exclusive queue belongs to; 0 is the node itself, and nobody else sees such a queue."""
     message_ttl_ms: int | None = None
     expires_ms: int | None = None
     length_max: int | None = None

@@ -84,6 +84,7 @@ class Driver:
         self.engine = engine
         self.receive = engine.receive
         self.connections: dict[int, Connection] = {}
+        self.quiesced = False
         self._controllers = tuple(controllers)
         self._connections_max = connections_max
         self._on_opened = on_opened
@@ -115,6 +116,10 @@ class Driver:
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)
         self._ticker.rearm()
+
+    def add_controller(self, controller: Controller) -> None:
+        """From now on this one is asked as well, after the others."""
+        self._controllers = (*self._controllers, controller)
 
     # the hot path
 
@@ -345,6 +350,7 @@ class Driver:
 
     def quiesce(self, on: bool) -> None:
         """Stop or resume delivery from every queue; publishers go on and queues grow."""
+        self.quiesced = on
         self.apply([Quiesce(on)])
 
     async def stop(self) -> None:

@@ -37,6 +37,8 @@ class Message:
     exchange: str
     routing_key: str
     redelivered: bool
+    publisher: int
+    """The connection it came by; 0 if it was sent by this process or stored before the node was started."""
     _tag: int = field(repr=False)
     _inbox: Inbox | None = field(repr=False)
 
@@ -71,9 +73,9 @@ class Inbox:
         self.credit = credit
         self.open = True
 
-    def fill(self, deliveries: list[tuple[int, str, str, bool, dict[str, Any], bytes]]) -> None:
-        for tag, exchange, routing_key, redelivered, properties, body in deliveries:
-            self._messages.append(Message(body, properties, exchange, routing_key, redelivered, tag, self))
+    def fill(self, deliveries: list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]) -> None:
+        for tag, exchange, routing_key, redelivered, properties, body, publisher in deliveries:
+            self._messages.append(Message(body, properties, exchange, routing_key, redelivered, publisher, tag, self))
         self._arrived.set()
 
     def settle(self, tag: int, outcome: str) -> None:

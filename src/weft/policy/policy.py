@@ -11,6 +11,7 @@ Rules: AMQP 0-9-1 connection class, AMQP 1.0 part 5 (SASL), RabbitMQ's access co
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +32,7 @@ from weft.model.errors import Refused
 from weft.model.events import AccessRequested, AuthRequested, ConnectionClosed, Event, OpenRequested
 from weft.policy.mechanisms import WITH_PASSWORD, Credentials
 from weft.policy.passwords import hash_password, verify_password
+from weft.policy.patterns import compile_pattern
 from weft.policy.permissions import Operation
 from weft.policy.settings import PolicySettings
 from weft.policy.users import Registry
@@ -195,6 +197,41 @@ class Policy:
         if not self._registry.permissions.allow(user, vhost, operation, name):
             what = f"{operation} access to {kind} '{name}' in vhost '{vhost}'"
             raise Refused(f"ACCESS_REFUSED - {what} refused for user '{user}'", 403)
+
+    def user_of(self, conn: int) -> str | None:
+        """Who entered by this connection."""
+        peer = self._peers.get(conn)
+        return None if peer is None else peer.user
+
+    def may_enter(self, user: str, vhost: str) -> bool:
+        """Has a user any permission in a virtual host?"""
+        return self._registry.permissions.may_enter(user, vhost)
+
+    def may(self, user: str, vhost: str, operation: Operation, name: str) -> bool:
+        """May a user do this to an exchange or queue of this name?"""
+        return self._registry.permissions.allow(user, vhost, operation, name)
+
+    def pattern(self, text: str) -> re.Pattern[str]:
+        """A pattern for names that cannot stall the node; ConfigError if this text is none."""
+        return compile_pattern(text)
+
+    def hash_password(self, password: str) -> str:
+        """The hash of a password, by this node's cost: slow, and may run on any thread."""
+        return hash_password(password, self.settings.hash_cost)
+
+    def verify(self, name: str, password: bytes, *, local: bool, verdict: Callable[[bool], None]) -> bool:
+        """Is this the password of this user? The verdict comes now, or later from a worker thread; False if it never
+        will, because too many wait.
+        """
+        if name in self.settings.loopback_users and not local:
+            verdict(False)
+            return True
+        user = self._registry.users.get(name)
+        encoded = user.password_hash if user else None
+        if self._verifier.recall(name, encoded, password):
+            verdict(True)
+            return True
+        return self._verifier.ask(name, encoded, password, verdict)
 
     # management: each call is durable when it returns; the changes are for the engine
 

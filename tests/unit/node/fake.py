@@ -22,7 +22,7 @@ class FakeEngine:
         self.calls: list[tuple[Any, ...]] = []
         self.output: deque[list[tuple[int, bytes]]] = deque()
         self.events: deque[list[Event]] = deque()
-        self.deliveries: dict[int, list[tuple[int, str, str, bool, dict[str, Any], bytes]]] = {}
+        self.deliveries: dict[int, list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]] = {}
         self.timeout_ns: int | None = None
         self._ids = 0
 
@@ -93,7 +93,7 @@ class FakeEngine:
     def poll_local(self) -> list[int]:
         return list(self.deliveries)
 
-    def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes]]:
+    def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]:
         return self.deliveries.pop(handle, [])
 
     def settle(self, handle: int, tag: int, outcome: str) -> int:

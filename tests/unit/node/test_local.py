@@ -25,7 +25,7 @@ class Setup:
         self.changes += 1
 
     def deliver(self, handle: int, *bodies: bytes) -> None:
-        self.engine.deliveries[handle] = [(tag, "x", "k", False, {}, body) for tag, body in enumerate(bodies, 1)]
+        self.engine.deliveries[handle] = [(tag, "x", "k", False, {}, body, 0) for tag, body in enumerate(bodies, 1)]
         self.post.deliver()
 
 

@@ -5,6 +5,7 @@
 //! business. Rules: decision 0003 (grants per principal), docs/concepts.
 
 mod deadletter;
+mod moving;
 mod publish;
 mod settle;
 mod stored;
@@ -28,6 +29,7 @@ use crate::timers::{Due, Timers};
 
 use deadletter::Dying;
 pub use deadletter::{Death, Reason};
+pub use moving::{MOVE_COUNT_MAX, Moved};
 use publish::Delayed;
 pub use publish::Published;
 pub use settle::Outcome;
@@ -121,6 +123,8 @@ pub struct Broker {
     pub generation: u64,
     /// Queues with something to deliver.
     pub dirty: VecDeque<QueueId>,
+    /// Queues that would be in `dirty` if delivery had not been stopped.
+    pub quiet: Vec<QueueId>,
     /// Consumers of deleted queues, to be told by their sessions.
     pub cancelled: Vec<Consumer>,
     /// Connections (raw ids) of principals whose waiting question was answered.
@@ -179,6 +183,7 @@ impl Broker {
             pump_first: false,
             generation: 1,
             dirty: VecDeque::new(),
+            quiet: Vec::new(),
             cancelled: Vec::new(),
             answered: Vec::new(),
             draining: Vec::new(),

@@ -46,7 +46,7 @@ pub enum Overflow {
 pub struct Settings {
     pub durable: bool,
     pub auto_delete: bool,
-    /// The connection (raw id) an exclusive queue belongs to.
+    /// The connection (raw id) an exclusive queue belongs to; 0, which no connection has, is the node itself.
     pub owner: Option<u64>,
     pub message_ttl_ms: Option<u64>,
     pub expires_ms: Option<u64>,
@@ -152,6 +152,11 @@ impl Queue {
     pub fn resume(&mut self, next_position: u64, cold: Cold) {
         self.next_position = self.next_position.max(next_position);
         self.cold = Some(cold).filter(|cold| cold.count > 0);
+    }
+
+    /// Does it belong to the node itself? Nobody else sees it or takes from it.
+    pub fn is_own(&self) -> bool {
+        self.settings.owner == Some(0)
     }
 
     /// Messages that wait, in memory and on disk.

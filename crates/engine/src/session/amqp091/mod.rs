@@ -23,7 +23,7 @@ use weft_wire::amqp091::{Method, MethodError, reply};
 use super::{Answer, Described, opening_deadline};
 use crate::broker::{Broker, VhostId};
 use crate::conn::{Io, Wait};
-use crate::event::{Access, Event, Resource};
+use crate::event::{Access, Event, Fields, Resource};
 use crate::message::Name;
 use channel::Channel;
 use opening::Opening;
@@ -96,6 +96,8 @@ enum State {
 pub struct Session {
     state: State,
     abilities: Abilities,
+    /// What the client says of itself, until the virtual host is opened.
+    about: Fields,
     frame_max: u32,
     channels_max: u16,
     heartbeat_s: u16,

@@ -67,6 +67,7 @@ impl Session {
         Self {
             state: State::Opening(Opening::Start { step: 0, mechanism: String::new() }),
             abilities: Abilities::default(),
+            about: Fields::Empty,
             frame_max: broker.limits.frame_bytes_max,
             channels_max: broker.limits.channels_max,
             heartbeat_s: 0,
@@ -93,6 +94,7 @@ impl Session {
                 Method::ConnectionStartOk { client_properties, mechanism, response, .. },
             ) => {
                 self.abilities = abilities(client_properties);
+                self.about = Fields::Amqp091(client_properties.raw().into());
                 let mechanism = utf8(mechanism)?.to_owned();
                 self.judge(io, broker, mechanism, response, 0);
             }
@@ -107,7 +109,7 @@ impl Session {
                 let vhost = utf8(virtual_host)?.to_owned();
                 let request = broker.next_request();
                 let (conn, wire) = (io.id.raw(), Wire::Amqp091);
-                let (container, properties) = (String::new(), Fields::Empty);
+                let (container, properties) = (String::new(), std::mem::take(&mut self.about));
                 broker.events.push(Event::OpenRequested { request, conn, wire, vhost, container, properties });
                 self.state = State::Opening(Opening::Vhost);
                 io.parked = Some(Wait::Answer(request));

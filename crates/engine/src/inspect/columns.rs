@@ -1,0 +1,143 @@
+//! The columns of the engine's tables, as data.
+//!
+//! Owns what can be read of a connection, a consumer, a queue and an exchange: one line per column, by the name that
+//! management gives it (schema/management.json). It must never compute what only a page needs for a whole table, nor
+//! change anything. Rule: a column reads one thing and allocates at most its own text.
+
+use super::{Cell, Column, Table};
+use crate::broker::VhostId;
+use crate::conn::Conn;
+use crate::engine::Engine;
+use crate::queue::Queue;
+use crate::queue::consumers::{Consumer, Target};
+use crate::routing::Exchange;
+use crate::stream::Stream;
+
+/// Every table there is.
+pub const TABLES: &[&str] = &["connections", "consumers", "queues", "streams", "exchanges"];
+
+fn text(bytes: &[u8]) -> Cell {
+    Cell::Text(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn number(number: usize) -> Cell {
+    Cell::Number(number as u64)
+}
+
+fn vhost_text(engine: &Engine, id: Option<VhostId>) -> Cell {
+    let vhost = id.and_then(|id| engine.broker.vhosts.get(id));
+    vhost.map_or_else(|| Cell::Text(String::new()), |vhost| text(&vhost.name))
+}
+
+fn vhost_of_conn(engine: &Engine, conn: &Conn) -> Option<VhostId> {
+    engine.broker.principal(conn.io.principal).map(|own| own.vhost)
+}
+
+fn queue_of<'e>(engine: &'e Engine, consumer: &Consumer) -> Option<&'e Queue> {
+    engine.broker.queues.get(consumer.queue)
+}
+
+pub(super) const CONNECTIONS: Table<Conn> = Table {
+    things: |engine| &engine.conns,
+    columns: CONNECTION_COLUMNS,
+    shown: |_| true,
+    vhost: vhost_of_conn,
+    name: |_| &[],
+};
+
+const CONNECTION_COLUMNS: &[Column<Conn>] = &[
+    ("conn", |_, id, _| Cell::Number(id.raw())),
+    ("protocol", |_, _, conn| Cell::Text(conn.session.describe().protocol.to_owned())),
+    ("user", |engine, _, conn| {
+        engine.broker.principal(conn.io.principal).map_or_else(|| Cell::Text(String::new()), |own| text(&own.user))
+    }),
+    ("vhost", |engine, _, conn| vhost_text(engine, vhost_of_conn(engine, conn))),
+    ("channels", |_, _, conn| number(conn.session.describe().channels)),
+    ("consumers", |_, _, conn| number(conn.session.describe().consumers.len())),
+    ("tls", |_, _, conn| Cell::Flag(conn.io.tls)),
+    ("bytes_in", |_, _, conn| Cell::Number(conn.io.bytes_in)),
+    ("bytes_out", |_, _, conn| Cell::Number(conn.io.bytes_out)),
+    ("message_bytes", |_, _, conn| Cell::Number(conn.io.account.used())),
+    ("blocked", |_, _, conn| Cell::Flag(conn.io.blocked)),
+];
+
+pub(super) const CONSUMERS: Table<Consumer> = Table {
+    things: |engine| &engine.broker.consumers,
+    columns: CONSUMER_COLUMNS,
+    shown: |consumer| !matches!(consumer.target, Target::Local { .. }),
+    vhost: |engine, consumer| queue_of(engine, consumer).map(|queue| queue.vhost),
+    name: |_| &[],
+};
+
+const CONSUMER_COLUMNS: &[Column<Consumer>] = &[
+    ("consumer", |_, id, _| Cell::Number(id.raw())),
+    ("conn", |_, _, consumer| Cell::Number(consumer.conn)),
+    ("vhost", |engine, _, consumer| vhost_text(engine, queue_of(engine, consumer).map(|queue| queue.vhost))),
+    ("queue", |engine, _, consumer| {
+        queue_of(engine, consumer).map_or_else(|| Cell::Text(String::new()), |queue| text(&queue.name))
+    }),
+    ("exclusive", |_, _, consumer| Cell::Flag(consumer.exclusive)),
+    ("browse", |_, _, consumer| Cell::Flag(consumer.browse)),
+];
+
+pub(super) const QUEUES: Table<Queue> = Table {
+    things: |engine| &engine.broker.queues,
+    columns: QUEUE_COLUMNS,
+    shown: |queue| !queue.is_own(),
+    vhost: |_, queue| Some(queue.vhost),
+    name: |queue| &queue.name,
+};
+
+const QUEUE_COLUMNS: &[Column<Queue>] = &[
+    ("vhost", |engine, _, queue| vhost_text(engine, Some(queue.vhost))),
+    ("name", |_, _, queue| text(&queue.name)),
+    ("ready", |_, _, queue| number(queue.len())),
+    ("ready_bytes", |_, _, queue| Cell::Number(queue.bytes())),
+    ("unsettled", |_, _, queue| number(queue.unsettled)),
+    ("consumers", |_, _, queue| number(queue.ring.len())),
+    ("published", |_, _, queue| Cell::Number(queue.counters.published)),
+    ("delivered", |_, _, queue| Cell::Number(queue.counters.delivered)),
+    ("settled", |_, _, queue| Cell::Number(queue.counters.settled)),
+    ("returned", |_, _, queue| Cell::Number(queue.counters.returned)),
+    ("expired", |_, _, queue| Cell::Number(queue.counters.expired)),
+    ("dropped", |_, _, queue| Cell::Number(queue.counters.dropped)),
+    ("dead_lettered", |_, _, queue| Cell::Number(queue.counters.dead_lettered)),
+];
+
+pub(super) const STREAMS: Table<Queue> = Table {
+    things: |engine| &engine.broker.queues,
+    columns: STREAM_COLUMNS,
+    shown: |queue| queue.stream.is_some(),
+    vhost: |_, queue| Some(queue.vhost),
+    name: |queue| &queue.name,
+};
+
+fn stream_number(queue: &Queue, read: fn(&Stream) -> u64) -> Cell {
+    queue.stream.as_ref().map_or(Cell::Absent, |stream| Cell::Number(read(stream)))
+}
+
+const STREAM_COLUMNS: &[Column<Queue>] = &[
+    ("vhost", |engine, _, queue| vhost_text(engine, Some(queue.vhost))),
+    ("name", |_, _, queue| text(&queue.name)),
+    ("first_offset", |_, _, queue| stream_number(queue, Stream::first)),
+    ("next_offset", |_, _, queue| stream_number(queue, Stream::next)),
+    ("bytes", |_, _, queue| stream_number(queue, Stream::bytes)),
+    ("readers", |_, _, queue| number(queue.ring.len())),
+    ("appended", |_, _, queue| Cell::Number(queue.counters.published)),
+    ("read", |_, _, queue| Cell::Number(queue.counters.delivered)),
+];
+
+pub(super) const EXCHANGES: Table<Exchange> = Table {
+    things: |engine| &engine.broker.exchanges,
+    columns: EXCHANGE_COLUMNS,
+    shown: |_| true,
+    vhost: |_, exchange| Some(exchange.vhost),
+    name: |exchange| &exchange.name,
+};
+
+const EXCHANGE_COLUMNS: &[Column<Exchange>] = &[
+    ("vhost", |engine, _, exchange| vhost_text(engine, Some(exchange.vhost))),
+    ("name", |_, _, exchange| text(&exchange.name)),
+    ("type", |_, _, exchange| Cell::Text(format!("{:?}", exchange.kind).to_lowercase())),
+    ("internal", |_, _, exchange| Cell::Flag(exchange.internal)),
+];

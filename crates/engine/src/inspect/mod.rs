@@ -1,0 +1,258 @@
+//! Reading the engine: counters, gauges and pages of its tables.
+//!
+//! Owns what management and Python may see. The name of a table and a question come in, a page of rows of plain cells
+//! goes out; a page is found without building the rows that are not on it, so that fifty thousand queues cost
+//! milliseconds. It must never change what it reads. Rule: columns are data (`columns.rs`);
+//! docs/reference/management.md says what each one means.
+
+mod columns;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::broker::VhostId;
+use crate::engine::Engine;
+use crate::slab::{Id, Slab};
+
+pub use columns::TABLES;
+use columns::{CONNECTIONS, CONSUMERS, EXCHANGES, QUEUES, STREAMS};
+
+/// One value of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cell {
+    /// It has no such value, or none yet.
+    Absent,
+    Flag(bool),
+    Number(u64),
+    Text(String),
+}
+
+/// A row of a snapshot.
+pub type Row = Vec<(&'static str, Cell)>;
+
+/// A column: its name, and how it is read from a thing of the table.
+type Column<T> = (&'static str, fn(&Engine, Id<T>, &T) -> Cell);
+
+/// A table: where its things are, what they are called, and their columns.
+struct Table<T: 'static> {
+    things: fn(&Engine) -> &Slab<T>,
+    columns: &'static [Column<T>],
+    /// Is it for others to see at all?
+    shown: fn(&T) -> bool,
+    vhost: fn(&Engine, &T) -> Option<VhostId>,
+    name: for<'t> fn(&'t T) -> &'t [u8],
+}
+
+/// Which rows of a table are wanted, in which order, and what of them.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// Only what is in these virtual hosts.
+    pub vhosts: Option<Vec<String>>,
+    /// Only what has this in its name, whatever its case.
+    pub contains: Option<String>,
+    /// Only these.
+    pub ids: Option<Vec<u64>>,
+    /// A column; without one the order is by virtual host and name.
+    pub sort: Option<String>,
+    pub descending: bool,
+    pub offset: usize,
+    pub count: Option<usize>,
+    pub columns: Option<Vec<String>>,
+}
+
+/// A part of a table.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Rows in the virtual hosts that were asked for.
+    pub total: usize,
+    /// Rows that also fit the rest of the question.
+    pub matched: usize,
+    pub rows: Vec<Row>,
+}
+
+impl Engine {
+    /// (ready, unsettled, consumers) of a queue.
+    pub fn queue_stats(&self, vhost: &str, queue: &str) -> Option<(usize, usize, usize)> {
+        if self.broker.is_reply_open(queue.as_bytes()) {
+            return Some((0, 0, 1));
+        }
+        let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
+        let queue = self.broker.queues.get(id)?;
+        Some((queue.len(), queue.unsettled, queue.ring.len()))
+    }
+
+    /// The number by which `page` knows a queue.
+    pub fn queue_id(&self, vhost: &str, queue: &str) -> Option<u64> {
+        let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
+        Some(id.raw())
+    }
+
+    /// Node-wide counters and gauges. What belongs to the node itself is left out.
+    pub fn stats(&self) -> BTreeMap<&'static str, u64> {
+        let (broker, totals) = (&self.broker, &self.broker.totals);
+        let (mut queues, mut ready, mut unsettled, mut consumers) = (0, 0, 0, 0);
+        for (_, queue) in broker.queues.iter().filter(|(_, queue)| !queue.is_own()) {
+            queues += 1;
+            ready += queue.len() as u64;
+            unsettled += queue.unsettled as u64;
+            consumers += queue.ring.len() as u64;
+        }
+        BTreeMap::from([
+            ("connections", self.conns.len() as u64),
+            ("connections_opened", totals.connections_opened),
+            ("consumers", consumers),
+            ("dead_lettered", totals.dead_lettered),
+            ("delayed", broker.delayed_len() as u64),
+            ("delivered", totals.delivered),
+            ("exchanges", broker.exchanges.len() as u64),
+            ("memory_bytes", broker.ledger.used()),
+            ("memory_bytes_max", broker.ledger.max()),
+            ("published", totals.published),
+            ("queues", queues),
+            ("ready", ready),
+            ("returned", totals.returned),
+            ("settled", totals.settled),
+            ("unroutable", totals.unroutable),
+            ("unsettled", unsettled),
+        ])
+    }
+
+    /// All rows of one table; None if there is no such table.
+    pub fn inspect(&self, table: &str) -> Option<Vec<Row>> {
+        self.page(table, &Question::default()).map(|page| page.rows)
+    }
+
+    /// A page of one table; None if there is no such table.
+    pub fn page(&self, table: &str, question: &Question) -> Option<Page> {
+        match table {
+            "connections" => Some(CONNECTIONS.page(self, question)),
+            "consumers" => Some(CONSUMERS.page(self, question)),
+            "queues" => Some(QUEUES.page(self, question)),
+            "streams" => Some(STREAMS.page(self, question)),
+            "exchanges" => Some(EXCHANGES.page(self, question)),
+            _ => None,
+        }
+    }
+
+    /// (id, virtual host, name) of everything in one table, for filters that only Python knows.
+    pub fn names(&self, table: &str) -> Option<Vec<(u64, String, String)>> {
+        match table {
+            "connections" => Some(CONNECTIONS.names(self)),
+            "consumers" => Some(CONSUMERS.names(self)),
+            "queues" => Some(QUEUES.names(self)),
+            "streams" => Some(STREAMS.names(self)),
+            "exchanges" => Some(EXCHANGES.names(self)),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Table<T> {
+    fn vhost_name<'e>(&self, engine: &'e Engine, thing: &T) -> &'e [u8] {
+        let vhost = (self.vhost)(engine, thing).and_then(|id| engine.broker.vhosts.get(id));
+        vhost.map_or(&[], |vhost| &vhost.name)
+    }
+
+    fn names(&self, engine: &Engine) -> Vec<(u64, String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let shown = (self.things)(engine).iter().filter(|(_, thing)| (self.shown)(thing));
+        shown.map(|(id, thing)| (id.raw(), text(self.vhost_name(engine, thing)), text((self.name)(thing)))).collect()
+    }
+
+    fn page(&self, engine: &Engine, question: &Question) -> Page {
+        let things = (self.things)(engine);
+        let find = |name: &String| engine.broker.find_vhost(name.as_bytes());
+        let vhosts: Option<Vec<VhostId>> =
+            question.vhosts.as_ref().map(|names| names.iter().filter_map(find).collect());
+        let inside = |thing: &T| match &vhosts {
+            Some(vhosts) => (self.vhost)(engine, thing).is_some_and(|vhost| vhosts.contains(&vhost)),
+            None => true,
+        };
+        let word = question.contains.as_ref().map(|word| word.to_ascii_lowercase());
+        let fits = |thing: &T| word.as_ref().is_none_or(|word| contains((self.name)(thing), word.as_bytes()));
+        let (mut total, mut found) = (0, Vec::new());
+        match &question.ids {
+            Some(ids) => {
+                let known = ids.iter().map(|raw| Id::from_raw(*raw)).filter_map(|id| Some((id, things.get(id)?)));
+                found.extend(known.filter(|(_, thing)| (self.shown)(thing) && inside(thing) && fits(thing)));
+                total = things.iter().filter(|(_, thing)| (self.shown)(thing) && inside(thing)).count();
+            }
+            None => {
+                for (id, thing) in things.iter().filter(|(_, thing)| (self.shown)(thing) && inside(thing)) {
+                    total += 1;
+                    if fits(thing) {
+                        found.push((id, thing));
+                    }
+                }
+            }
+        }
+        let matched = found.len();
+        let page = self.cut(engine, question, found);
+        let wanted = |name: &str| question.columns.as_ref().is_none_or(|names| names.iter().any(|own| own == name));
+        let columns: Vec<&Column<T>> = self.columns.iter().filter(|column| wanted(column.0)).collect();
+        let row =
+            |(id, thing): (Id<T>, &T)| columns.iter().map(|(name, read)| (*name, read(engine, id, thing))).collect();
+        Page { total, matched, rows: page.into_iter().map(row).collect() }
+    }
+
+    /// The part of `found` that the question asks for, in its order. Only that part is sorted.
+    fn cut<'e>(&self, engine: &Engine, question: &Question, found: Vec<(Id<T>, &'e T)>) -> Vec<(Id<T>, &'e T)> {
+        let column = question.sort.as_ref().and_then(|sort| self.columns.iter().find(|column| column.0 == sort));
+        let by_name = |one: &T, other: &T| {
+            let vhosts = self.vhost_name(engine, one).cmp(self.vhost_name(engine, other));
+            vhosts.then_with(|| (self.name)(one).cmp((self.name)(other)))
+        };
+        let mut keyed: Vec<(Cell, Id<T>, &T)> = found
+            .into_iter()
+            .map(|(id, thing)| (column.map_or(Cell::Absent, |column| (column.1)(engine, id, thing)), id, thing))
+            .collect();
+        let order = |one: &(Cell, Id<T>, &T), other: &(Cell, Id<T>, &T)| {
+            let way = one.0.cmp(&other.0).then_with(|| by_name(one.2, other.2)).then_with(|| one.1.cmp(&other.1));
+            if question.descending { way.reverse() } else { way }
+        };
+        let from = question.offset.min(keyed.len());
+        let to = question.count.map_or(keyed.len(), |count| from.saturating_add(count).min(keyed.len()));
+        part(&mut keyed, from, to, order);
+        keyed.drain(from..to).map(|(_, id, thing)| (id, thing)).collect()
+    }
+}
+
+/// Brings what belongs at `from..to` there, in order; the rest stays in any order.
+fn part<T>(items: &mut [T], from: usize, to: usize, order: impl Fn(&T, &T) -> Ordering + Copy) {
+    if to < items.len() && to > 0 {
+        items.select_nth_unstable_by(to - 1, order);
+    }
+    if from > 0 && from < to {
+        items[..to].select_nth_unstable_by(from, order);
+    }
+    items[from..to].sort_unstable_by(order);
+}
+
+fn contains(name: &[u8], word: &[u8]) -> bool {
+    word.is_empty() || name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_what_is_sorted_is_the_same_as_sorting_and_then_cutting() {
+        let items: Vec<u32> = (0..200).map(|n| n * 7919 % 101).collect();
+        let mut sorted = items.clone();
+        sorted.sort_unstable();
+        for (from, to) in [(0, 0), (0, 1), (0, 200), (13, 14), (50, 120), (199, 200), (200, 200)] {
+            let mut parted = items.clone();
+            part(&mut parted, from, to, u32::cmp);
+            assert_eq!(parted[from..to], sorted[from..to], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_found_anywhere_in_any_case() {
+        assert!(contains(b"Orders.new", b"orders"));
+        assert!(contains(b"orders", b""));
+        assert!(contains(b"a-ORDER", b"order"));
+        assert!(!contains(b"ord", b"order"));
+    }
+}

@@ -1,0 +1,30 @@
+"""The providers of the classes that the node itself knows.
+
+Owns one module per kind of object, and putting them into a `Manager`.
+Each module reads the kernel's tables and the definitions of broker and policy, and asks those two for every change.
+None may know how a request arrived.
+Rule: schema/management.json.
+"""
+
+from __future__ import annotations
+
+from weft.management.classes.connections import Connections, Links
+from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
+from weft.management.classes.node import NodeClass
+from weft.management.classes.queues import Queues
+from weft.management.classes.users import PermissionsClass, Users
+from weft.management.manager import Manager
+from weft.management.peers import Peers
+
+
+def register_classes(manager: Manager, peers: Peers) -> None:
+    """Let a manager answer for everything the node knows by itself."""
+    manager.register("node", NodeClass(manager, peers))
+    manager.register("vhost", Vhosts(manager))
+    manager.register("connection", Connections(manager, peers))
+    manager.register("link", Links(manager, peers))
+    manager.register("exchange", Exchanges(manager))
+    manager.register("queue", Queues(manager))
+    manager.register("binding", Bindings(manager))
+    manager.register("user", Users(manager, peers))
+    manager.register("permission", PermissionsClass(manager))

@@ -1,0 +1,106 @@
+"""Managed connections and links.
+
+Owns reading connections and the consumers on them, and closing a connection by request. The kernel's counters and what
+`peers` remembers make a row.
+It must not keep anything of its own.
+Rule: schema/management.json, classes `connection` and `link`; a caller without `monitoring` sees its own only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from weft.management.caller import Caller
+from weft.management.classes.tables import kernel_page
+from weft.management.manager import Manager
+from weft.management.peers import Peers
+from weft.management.provider import Provider, Values
+from weft.management.query import Page, Query, Row
+from weft.model.changes import CloseConnection
+from weft.model.errors import Refused
+
+CLOSED_BY_ORDER = 320
+
+
+class Connections(Provider):
+    """Every connection that entered a virtual host."""
+
+    def __init__(self, manager: Manager, peers: Peers) -> None:
+        self._host = manager.host
+        self._peers = peers
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        return self.query(caller, Query(vhost)).rows
+
+    def query(self, caller: Caller, query: Query) -> Page:
+        word, pattern = (query.contains or "").lower(), query.pattern
+        ids = [
+            conn
+            for conn, peer in self._peers.items()
+            if (caller.sees_all or peer.user == caller.user)
+            and word in peer.name.lower()
+            and (pattern is None or pattern.search(peer.name))
+        ]
+        asked = replace(query, contains=None, pattern=None)
+        return kernel_page(self._host, "connections", caller, asked, self._finish, ids)
+
+    def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - names are the node's
+        conn = self._find(name)
+        peer = None if conn is None else self._peers.get(conn)
+        if conn is None or peer is None or not (caller.sees_all or peer.user == caller.user):
+            raise Refused(f"no connection '{name}'", 404)
+        _, _, rows = self._host.engine.page("connections", ids=[conn])
+        if not rows:
+            raise Refused(f"no connection '{name}'", 404)
+        return self._finish(rows[0])
+
+    def _find(self, name: str) -> int | None:
+        """By name or by number."""
+        return int(name) if name.isdecimal() else self._peers.find(name)
+
+    def _finish(self, row: Row) -> Row:
+        peer = self._peers.get(row["conn"])
+        if peer is not None:
+            row["name"] = peer.name
+            row["peer"] = peer.address
+            row["container"] = peer.container
+            row["mechanism"] = peer.mechanism
+            row["client_properties"] = peer.properties
+            row["connected_at_ms"] = peer.since_ms
+        row["state"] = "blocked" if row["blocked"] else "running"
+        return row
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:
+        await self.call(caller, vhost, name, "close", options)
+
+    async def call(self, caller: Caller, vhost: str, name: str, operation: str, arguments: Values) -> Values:
+        if operation != "close":
+            return await super().call(caller, vhost, name, operation, arguments)
+        row = self.read(caller, vhost, name)
+        if row["user"] != caller.user:
+            caller.require("administrator")
+        text = f"CONNECTION_FORCED - {arguments.get('reason') or 'closed by management'}"
+        self._host.apply([CloseConnection(row["conn"], CLOSED_BY_ORDER, text)])
+        return {}
+
+
+class Links(Provider):
+    """Every consumer and receiving link."""
+
+    def __init__(self, manager: Manager, peers: Peers) -> None:
+        self._host = manager.host
+        self._peers = peers
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        return self.query(caller, Query(vhost)).rows
+
+    def query(self, caller: Caller, query: Query) -> Page:
+        return kernel_page(self._host, "consumers", caller, query, self._finish)
+
+    def _finish(self, row: Row) -> Row:
+        row["name"] = str(row["consumer"])
+        peer = self._peers.get(row["conn"])
+        row["connection"] = None if peer is None else peer.name
+        row["user"] = None if peer is None else peer.user
+        return row

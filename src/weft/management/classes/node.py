@@ -1,0 +1,79 @@
+"""The managed node itself.
+
+Owns its one row and its operations: quiesce, resume, drain, statistics, echo.
+The kernel's counters, the process and the machine come in; nothing is kept but the time it was started.
+It must not end the process: who drained a node decides that.
+Rule: schema/management.json, class `node`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from time import monotonic
+
+from weft.management.caller import Caller
+from weft.management.manager import Manager
+from weft.management.peers import Peers
+from weft.management.provider import Provider, Values
+from weft.management.query import Row
+from weft.model.changes import CloseConnection
+
+ANSWER_S = 0.2
+"""What the answer to a drain gets to leave before its connection is closed with the others."""
+DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
+
+
+class NodeClass(Provider):
+    """The node."""
+
+    def __init__(self, manager: Manager, peers: Peers) -> None:
+        self._manager = manager
+        self._host = manager.host
+        self._peers = peers
+        self._started = monotonic()
+        self._draining = False
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - there is one
+        host, about = self._host, os.uname()
+        state = "draining" if self._draining else "quiesced" if self._manager.is_quiesced else "running"
+        yield {
+            "name": host.name,
+            "version": host.version,
+            "pid": os.getpid(),
+            "os_name": about.sysname,
+            "host_name": about.nodename,
+            "release": about.release,
+            "os_version": about.version,
+            "machine": about.machine,
+            "state": state,
+            "data_dir": None if host.data_dir is None else str(host.data_dir),
+            "listeners": [f"{address}:{port}" for address, port, _ in host.listeners()],
+            "alarms": dict(self._peers.alarms),
+            "uptime_s": int(monotonic() - self._started),
+            **host.engine.stats(),
+        }
+
+    async def call(self, caller: Caller, vhost: str, name: str, operation: str, arguments: Values) -> Values:
+        match operation:
+            case "quiesce" | "resume":
+                self._host.driver.quiesce(operation == "quiesce")
+                self._manager.events.tell("node", f"{operation}d", self._host.name, by=caller.user or None)
+                return {}
+            case "drain":
+                return self._drain(caller)
+            case "echo":
+                return arguments
+            case "statistics":
+                return {"told": await self._manager.tell_statistics()}
+        return await super().call(caller, vhost, name, operation, arguments)
+
+    def _drain(self, caller: Caller) -> Values:
+        self._draining = True
+        self._host.stop_listening()
+        self._manager.events.tell("node", "draining", self._host.name, by=caller.user or None)
+        conns = [conn for conn, _ in self._peers.items()]
+        closing = [CloseConnection(conn, 320, DRAINED_TEXT) for conn in conns]
+        asyncio.get_running_loop().call_later(ANSWER_S, self._host.apply, closing)
+        return {"connections": len(conns)}

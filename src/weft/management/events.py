@@ -1,0 +1,90 @@
+"""What happens to managed objects, told as messages and as log lines.
+
+Owns the exchange `weft.events`, the form of its messages, and the log of the same. Class, kind, object and values come
+in; a message goes out if anybody is bound to the exchange, and a log line if anybody reads it.
+It must never be called per message, and costs a look-up when nobody listens.
+Rule: routing key `CLASS.KIND.SEVERITY.OBJECT.NODE`, each without dots; the body is JSON by version 1 of
+docs/guides/management.md, "Events".
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Callable
+from time import time_ns
+from typing import Any
+
+from weft._kernel import Engine
+from weft.management._generated_classes import CLASSES
+
+EXCHANGE = "weft.events"
+VHOST = "/"
+VERSION = 1
+KEY_OBJECT_BYTES_MAX = 120
+"""Of a name that goes into a routing key, which has at most 255 bytes; the body has it whole."""
+
+LOG = logging.getLogger("weft.events")
+"""Quiet unless a program sets its level: warnings and errors are told, the rest only at INFO."""
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_SEVERITY = {(item.name, event.name): event.severity for item in CLASSES for event in item.events}
+
+
+class Events:
+    """Tells of what happens on one node."""
+
+    def __init__(self, engine: Engine, node: str, *, is_heard: Callable[[], bool], changed: Callable[[], None]) -> None:
+        """`is_heard` says whether anything is bound to the exchange, `changed` lets the driver look at the engine."""
+        self._engine = engine
+        self._node = node
+        self._is_heard = is_heard
+        self._changed = changed
+        self._numbers = itertools.count(1)
+
+    @property
+    def is_heard(self) -> bool:
+        """Would a message be routed anywhere?"""
+        return self._is_heard()
+
+    def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, **values: Any) -> None:
+        """Something happened to an object."""
+        severity = _SEVERITY[class_name, kind]
+        level = _LEVELS[severity]
+        if kind != "statistics" and LOG.isEnabledFor(level):
+            LOG.log(level, "%s", _line(class_name, kind, name, vhost, values))
+        if not self._is_heard():
+            return
+        body = {
+            "version": VERSION,
+            "number": next(self._numbers),
+            "class": class_name,
+            "kind": kind,
+            "severity": severity,
+            "object": name,
+            "vhost": vhost,
+            "node": self._node,
+            "time_ms": time_ns() // 1_000_000,
+            "values": values,
+        }
+        key = ".".join((class_name, kind, severity, key_word(name), key_word(self._node)))
+        properties = {"content_type": "application/json", "type": f"{class_name}.{kind}", "app_id": "weft"}
+        data = json.dumps(body, separators=(",", ":"), default=str).encode()
+        self._engine.publish(VHOST, EXCHANGE, key, data, properties)
+        self._changed()
+
+
+def key_word(name: str) -> str:
+    """A name as one word of a routing key."""
+    word = name.replace(".", "_") or "-"
+    return word.encode()[:KEY_OBJECT_BYTES_MAX].decode(errors="ignore")
+
+
+def _line(class_name: str, kind: str, name: str, vhost: str | None, values: dict[str, Any]) -> str:
+    parts = {"event": f"{class_name}.{kind}", "object": name} | ({} if vhost is None else {"vhost": vhost}) | values
+    return " ".join(f"{key}={_plain(value)}" for key, value in parts.items() if value is not None)
+
+
+def _plain(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(text) if not text or any(mark in text for mark in ' "=\n') else text

@@ -1,0 +1,133 @@
+"""What is known of each connection beyond what the kernel keeps: its name, its client, when it came.
+
+Owns one small record per connection. Events of the engine come in as to any controller; it answers none of them, and
+tells of connections that opened, closed or were refused, and of alarms.
+It must never see a message or decide anything.
+Rule: a connection is named `PEER -> NODE` by addresses and ports, as RabbitMQ names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Any
+
+from weft.management.events import Events
+from weft.management.host import Host
+from weft.model.changes import Change
+from weft.model.events import (
+    AuthRequested,
+    ConnectionClosed,
+    DiskAlarm,
+    Event,
+    MemoryAlarm,
+    OpenRequested,
+    Table,
+)
+
+
+@dataclass(slots=True)
+class Peer:
+    """One connection."""
+
+    name: str
+    address: str
+    since_ms: int
+    wire: str = ""
+    mechanism: str = ""
+    container: str = ""
+    vhost: str = ""
+    user: str = ""
+    properties: Table = field(default_factory=dict)
+
+
+class Peers:
+    """Every connection that said who it is."""
+
+    def __init__(self, host: Host, events: Events) -> None:
+        self._host = host
+        self._events = events
+        self._peers: dict[int, Peer] = {}
+        self._mechanisms: dict[int, str] = {}
+        self.alarms: dict[str, str] = {}
+        """Alarms that are on, and what they say."""
+
+    def get(self, conn: int) -> Peer | None:
+        """What is known of a connection."""
+        return self._peers.get(conn)
+
+    def items(self) -> Iterable[tuple[int, Peer]]:
+        """Every connection."""
+        return self._peers.items()
+
+    def find(self, name: str) -> int | None:
+        """The connection of this name."""
+        return next((conn for conn, peer in self._peers.items() if peer.name == name), None)
+
+    def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change]:  # noqa: ARG002 - it keeps no time
+        """Remember and tell; nothing is decided here."""
+        for event in events:
+            match event:
+                case AuthRequested():
+                    self._mechanisms[event.conn] = event.mechanism
+                case OpenRequested():
+                    self._on_open(event)
+                case ConnectionClosed():
+                    self._on_closed(event)
+                case MemoryAlarm():
+                    values = {"used_bytes": event.used_bytes, "max_bytes": event.max_bytes}
+                    self._on_alarm("memory_alarm", event.raised, "messages take too much memory", **values)
+                case DiskAlarm():
+                    self._on_alarm("disk_alarm", event.raised, event.text, reason=event.text)
+        return ()
+
+    def _on_open(self, event: OpenRequested) -> None:
+        """The policy had its turn: a connection that is in has a virtual host now."""
+        _, _, rows = self._host.engine.page("connections", ids=[event.conn], columns=["vhost", "user"])
+        if not rows or not rows[0]["vhost"]:
+            return
+        local, remote = self._ends(event.conn)
+        peer = Peer(
+            f"{remote} -> {local}",
+            remote,
+            time_ns() // 1_000_000,
+            event.wire,
+            self._mechanisms.pop(event.conn, "ANONYMOUS"),
+            event.container,
+            rows[0]["vhost"],
+            rows[0]["user"],
+            event.properties,
+        )
+        self._peers[event.conn] = peer
+        self._events.tell("connection", "opened", peer.name, peer.vhost, user=peer.user, protocol=peer.wire)
+
+    def _on_closed(self, event: ConnectionClosed) -> None:
+        tried = self._mechanisms.pop(event.conn, None)
+        peer = self._peers.pop(event.conn, None)
+        if peer is not None:
+            self._events.tell("connection", "closed", peer.name, peer.vhost, user=peer.user, cause=event.cause)
+        elif tried is not None:
+            self._events.tell("connection", "refused", str(event.conn), mechanism=tried, cause=event.cause)
+
+    def _on_alarm(self, kind: str, raised: bool, text: str, **values: Any) -> None:
+        if raised:
+            self.alarms[kind] = text
+        else:
+            self.alarms.pop(kind, None)
+        self._events.tell("node", kind if raised else f"{kind}_cleared", self._host.name, **values)
+
+    def _ends(self, conn: int) -> tuple[str, str]:
+        """(our end, the peer's end) of a connection."""
+        connection = self._host.driver.connections.get(conn)
+        if connection is None:
+            return "?", str(conn)
+        get = connection.transport.get_extra_info
+        return _place(get("sockname")), _place(get("peername"))
+
+
+def _place(address: object) -> str:
+    if isinstance(address, tuple) and len(address) >= 2:
+        host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
+        return f"{host}:{address[1]}"
+    return str(address or "local")

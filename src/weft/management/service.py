@@ -1,0 +1,83 @@
+"""Management as one part of a node: its pieces put together, started and ended.
+
+Owns the manager, the peers and the endpoints of one node. The host comes in; while it runs, requests are answered and
+events told.
+It must not answer anything itself.
+Rule: nothing here runs unless asked: no exchange, task or socket beyond those of docs/guides/management.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from weft.management.amqp import Endpoint
+from weft.management.classes import register_classes
+from weft.management.classes.definitions import binding_row
+from weft.management.events import EXCHANGE, VHOST, Events
+from weft.management.host import Host
+from weft.management.manager import Manager
+from weft.management.peers import Peers
+from weft.model.errors import Refused
+from weft.store import Binding, Exchange, Queue
+
+LOG = logging.getLogger("weft.management")
+
+
+class Management:
+    """Everything that manages one node."""
+
+    def __init__(self, host: Host) -> None:
+        self.events = Events(
+            host.engine,
+            host.name,
+            is_heard=lambda: host.topology.has_bindings(VHOST, EXCHANGE),
+            changed=host.driver.advance_soon,
+        )
+        self.manager = Manager(host, self.events)
+        self.peers = Peers(host, self.events)
+        register_classes(self.manager, self.peers)
+        self._host = host
+        self._endpoint = Endpoint(self.manager, self.peers)
+        self.manager.on_vhosts = self._endpoint.serve
+
+    def start(self) -> None:
+        """Declare the exchange of events and answer requests."""
+        topology = self._host.topology
+        flags = {"durable": True, "auto_delete": False, "internal": True}
+        try:
+            self._host.apply(topology.declare_exchange(VHOST, EXCHANGE, "topic", **flags, arguments={}))
+        except Refused as error:
+            LOG.warning("no events are told: %s", error)
+        self._endpoint.serve()
+        self.events.tell("node", "started", self._host.name, version=self._host.version)
+
+    def serve_vhosts(self) -> None:
+        """Answer in virtual hosts that were made by others."""
+        self._endpoint.serve()
+
+    async def stop(self) -> None:
+        """Answer nothing more."""
+        await self._endpoint.close()
+
+    def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
+        """The broker makes (True) or deletes these; told in the next turn, when the kernel has done it."""
+        if edits:
+            asyncio.get_running_loop().call_soon(self._tell_edits, edits)
+
+    def _tell_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
+        for is_made, record in edits:
+            kind = "created" if is_made else "deleted"
+            match record:
+                case Queue():
+                    about = {"durable": record.durable, "arguments": record.arguments}
+                    self.events.tell("queue", kind, record.name, record.vhost, **about)
+                case Exchange():
+                    about = {"type": record.type, "durable": record.durable}
+                    self.events.tell("exchange", kind, record.name, record.vhost, **about)
+                case Binding():
+                    row = binding_row(record)
+                    about = {name: row[name] for name in ("source", "destination", "routing_key", "arguments")}
+                    about["destination_type"] = record.kind
+                    self.events.tell("binding", kind, row["name"], record.vhost, **about)
