@@ -7,6 +7,7 @@ import json
 import os
 
 import aio_pika
+import pika
 import pytest
 
 import weft
@@ -187,12 +188,20 @@ async def test_a_0_9_1_client_asks_in_json(node: weft.Node) -> None:
 
 
 async def test_nobody_else_takes_requests(node: weft.Node) -> None:
-    connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
-    async with connection:
-        queue = await (await connection.channel()).get_queue("$management", ensure=False)
-        with pytest.raises(aio_pika.exceptions.AMQPError):
-            await queue.consume(print)
-        queue = await (await connection.channel()).get_queue("$management", ensure=False)
-        with pytest.raises(aio_pika.exceptions.AMQPError):
-            await queue.get()
-        assert node.snapshot()["queues"] == []
+    def refusals() -> list[int]:
+        connection = pika.BlockingConnection(pika.ConnectionParameters(port=node.ports[0]))
+        codes = []
+        for attempt in (
+            lambda channel: channel.basic_consume("$management", print),
+            lambda channel: channel.basic_get("$management"),
+            lambda channel: channel.queue_declare("$management"),
+            lambda channel: channel.queue_purge("$management"),
+        ):
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+                attempt(connection.channel())
+            codes.append(refused.value.reply_code)
+        connection.close()
+        return codes
+
+    assert await asyncio.to_thread(refusals) == [405, 405, 403, 405]
+    assert node.snapshot()["queues"] == []
