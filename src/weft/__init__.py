@@ -13,14 +13,26 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from weft.client import Fabric, connect
     from weft.container import Link, NodeType
-    from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, WeftError
+    from weft.model.errors import (
+        ConfigError,
+        DeadlineExceeded,
+        LocalProtocolError,
+        Refused,
+        ServiceError,
+        Unavailable,
+        Undelivered,
+        WeftError,
+    )
     from weft.model.limits import Limits
     from weft.node.local import Message, Receiver
     from weft.server import Node
 
 __all__ = [
     "ConfigError",
+    "DeadlineExceeded",
+    "Fabric",
     "Limits",
     "Link",
     "LocalProtocolError",
@@ -29,12 +41,17 @@ __all__ = [
     "NodeType",
     "Receiver",
     "Refused",
+    "ServiceError",
     "Unavailable",
+    "Undelivered",
     "WeftError",
     "__version__",
+    "connect",
 ]
 
 _HOMES = {
+    "Fabric": "weft.client",
+    "connect": "weft.client",
     "Node": "weft.server",
     "Limits": "weft.model.limits",
     "Link": "weft.container",

@@ -7,23 +7,30 @@ verbs), engine to world
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, final
+from uuid import UUID
 
 from typing_extensions import Buffer
 
 from weft.model.changes import Change
+from weft.model.client_events import ClientEvent
 from weft.model.events import Event
 from weft.model.limits import Limits
 
 __all__ = [
+    "DELIVERIES",
     "DISK",
     "EVENTS",
     "FLUSH",
     "LOCAL",
     "MORE",
+    "OUTCOMES",
     "OUTPUT",
     "PAUSE",
     "TIMER",
+    "Client",
+    "Delivery",
     "DiskJob",
     "Engine",
     "decode_value",
@@ -39,6 +46,8 @@ TIMER: int
 MORE: int
 DISK: int
 LOCAL: int
+DELIVERIES: int
+OUTCOMES: int
 
 def keep_buffers() -> None:
     """Let the C library reuse the memory of reads and writes: for a process that is a server."""
@@ -169,3 +178,205 @@ class Engine:
         """The number by which `page` knows a queue."""
     def names(self, table: str) -> list[tuple[int, str, str]]:
         """(id, virtual host, name) of everything in a table, for filters that only Python knows."""
+
+@final
+class Client:
+    """One AMQP 1.0 client, through all its connections: `crates/client`. Calls may come from any thread, one at a time.
+
+    Links and messages have numbers that stay when a connection is lost: `start` attaches every link again and sends
+    again what has no outcome yet. Verbs that return signal bits say what to poll: OUTPUT, EVENTS, TIMER, DELIVERIES
+    (`poll_filled`), OUTCOMES.
+    """
+
+    def __new__(
+        cls,
+        container: str,
+        *,
+        properties: dict[str, Any] | None = None,
+        idle_ms: int = 30_000,
+        frame_bytes_max: int = 131_072,
+        message_bytes_max: int = 134_217_728,
+        held_max: int = 65_536,
+    ) -> Client: ...
+
+    # world -> client; each returns signal bits
+    def start(
+        self,
+        now_ns: int,
+        *,
+        hostname: str | None = None,
+        mechanism: str = "ANONYMOUS",
+        user: str = "",
+        password: str = "",
+    ) -> int:
+        """A transport is connected: log in (an empty mechanism goes without), open, attach what was attached before."""
+    def receive(self, data: Buffer, now_ns: int) -> int: ...
+    def lost(self) -> int:
+        """The transport is gone: what was not settled is to be sent or received again."""
+    def advance(self, now_ns: int) -> int:
+        """Time passes: heartbeats, and a peer that is silent for too long."""
+    def close(self, condition: str = "", description: str = "") -> int:
+        """Say goodbye; `Closed` comes when the peer answers."""
+    def signals(self) -> int:
+        """What there is to poll, after calls that return something else."""
+
+    # client -> world
+    def poll_transmit(self) -> bytes:
+        """Bytes for the transport; poll again until there are none, or until it is full."""
+    def poll_timeout(self) -> int | None: ...
+    def poll_events(self) -> list[ClientEvent]: ...
+    def poll_outcomes(self) -> list[tuple[int, int, int, str, Any]]:
+        """(link, first, last, outcome, detail): messages first to last of a link, with one outcome.
+
+        `accepted`, `released`, `rejected` (condition, description), `modified` (failed, undeliverable here), `declared`
+        (transaction id), `unknown` (settled without an outcome), `lost` (condition, description).
+        """
+    def poll_filled(self) -> list[int]:
+        """Links that got deliveries since the last call."""
+    def poll_deliveries(self, link: int, count_max: int) -> list[Delivery]: ...
+
+    # sessions and links; session 0 is always there
+    def begin(self) -> int: ...
+    def end(self, session: int) -> int: ...
+    def attach_sender(
+        self,
+        name: str,
+        address: str | None,
+        *,
+        session: int = 0,
+        settled: bool = False,
+        dynamic: bool = False,
+        coordinator: bool = False,
+        durable: int = 0,
+        expiry: str = "session-end",
+        timeout_s: int = 0,
+        capabilities: Sequence[str] | None = None,
+        properties: dict[str, Any] | None = None,
+    ) -> int:
+        """A link to send on; without an address each message says `to`."""
+    def attach_receiver(
+        self,
+        name: str,
+        address: str | None,
+        *,
+        session: int = 0,
+        window: int = 0,
+        settled: bool = False,
+        dynamic: bool = False,
+        browse: bool = False,
+        durable: int = 0,
+        expiry: str = "session-end",
+        timeout_s: int = 0,
+        capabilities: Sequence[str] | None = None,
+        filters: dict[str, Any] | None = None,
+        properties: dict[str, Any] | None = None,
+    ) -> int:
+        """A link to receive on; `window` deliveries may be under way, waiting or unsettled, 0 leaves credit to `grant`.
+
+        Filters are named by their symbols, such as `apache.org:selector-filter:string`.
+        """
+    def detach(self, link: int, *, closed: bool = True, condition: str = "", description: str = "") -> int: ...
+    def load(self, link: int) -> tuple[int, int] | None:
+        """(messages without an outcome or waiting to be taken, credit) of a link, or None if it is gone."""
+
+    # messages
+    def send(
+        self,
+        link: int,
+        bodies: Sequence[Buffer | str] | Sequence[Any],
+        properties: dict[str, Any] | None = None,
+        *,
+        settled: bool = False,
+        as_value: bool = False,
+        identify: bool = False,
+        txn: bytes | None = None,
+    ) -> int:
+        """Send a batch with the same properties; the number of its first message, the others follow.
+
+        Properties: durable, priority, ttl_ms, message_id, user_id, to, subject, reply_to, correlation_id, content_type,
+        content_encoding, expires_at, created_at, group_id, group_sequence, reply_to_group_id, headers, annotations.
+        `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes.
+        """
+    def declare(self, link: int) -> int: ...
+    def discharge(self, link: int, txn: bytes, fail: bool) -> int: ...
+    def forget(self, link: int, number: int) -> bool:
+        """Give a message up; True if it was never sent."""
+    def settle(
+        self,
+        link: int,
+        first: int,
+        last: int,
+        outcome: str = "accepted",
+        *,
+        condition: str = "",
+        description: str = "",
+        failed: bool = False,
+        undeliverable_here: bool = False,
+        txn: bytes | None = None,
+    ) -> None:
+        """Decide on deliveries first to last; those of a lost connection are the peer's again."""
+    def grant(self, link: int, count: int) -> None: ...
+    def set_window(self, link: int, window: int) -> None: ...
+    def drain(self, link: int) -> int: ...
+
+@final
+class Delivery:
+    """A message that was received; each getter decodes its own section when it is asked."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def tag(self) -> bytes: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def body(self) -> Any:
+        """Bytes, or the value of a message that holds one."""
+    @property
+    def body_kind(self) -> str:
+        """`data`, `value`, `sequence` or `none`."""
+    @property
+    def message_id(self) -> str | bytes | int | UUID | None: ...
+    @property
+    def correlation_id(self) -> str | bytes | int | UUID | None: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def to(self) -> str | None: ...
+    @property
+    def subject(self) -> str | None: ...
+    @property
+    def reply_to(self) -> str | None: ...
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def content_encoding(self) -> str | None: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
+    @property
+    def created_at(self) -> datetime | None: ...
+    @property
+    def group_id(self) -> str | None: ...
+    @property
+    def group_sequence(self) -> int | None: ...
+    @property
+    def reply_to_group_id(self) -> str | None: ...
+    @property
+    def durable(self) -> bool: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def ttl_ms(self) -> int | None: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def first_acquirer(self) -> bool: ...
+    @property
+    def headers(self) -> dict[str, Any]: ...
+    @property
+    def annotations(self) -> dict[str, Any]: ...
+    @property
+    def delivery_annotations(self) -> dict[str, Any]: ...
+    @property
+    def encoded(self) -> bytes:
+        """The whole message as it came."""

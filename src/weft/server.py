@@ -28,6 +28,7 @@ from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
 from weft.net import Listener, listen, parse_endpoint, server_context
+from weft.net.memory import listen_here
 from weft.node.driver import Driver
 from weft.node.folder import Folder
 from weft.node.local import CREDIT_DEFAULT, Receiver
@@ -119,6 +120,7 @@ class Node:
             management.start()
             topology.on_edits = management.on_edits
             life.callback(self._stop_listening)
+            life.callback(listen_here(self.name, driver.accept))
             for place in configuration.listen:
                 tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
                 self.listeners.append(await listen(place.endpoint, driver.accept, tls))

@@ -59,7 +59,7 @@ pub(crate) struct Engine {
     found: Option<Recovered>,
 }
 
-fn local_error(py: Python<'_>, text: &str) -> PyErr {
+pub(crate) fn local_error(py: Python<'_>, text: &str) -> PyErr {
     let class = py.import("weft.model.errors").and_then(|module| module.getattr("LocalProtocolError"));
     match class.and_then(|class| class.call1((text,))) {
         Ok(error) => PyErr::from_value(error),
@@ -104,7 +104,7 @@ fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
 }
 
 /// Runs `with` on the bytes of any buffer; plain bytes are not copied.
-fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+pub(crate) fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(with(bytes.as_bytes()));
     }

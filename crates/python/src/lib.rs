@@ -5,9 +5,12 @@
 //! pass as an exception: a panic ends the process. Rule: ARCHITECTURE.md, "The boundary".
 
 mod changes;
+mod client;
+mod delivery;
 mod disk;
 mod engine;
 mod events;
+mod outgoing;
 mod tables;
 mod values;
 
@@ -73,6 +76,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     allocator::set_up();
     module.add_class::<engine::Engine>()?;
     module.add_class::<disk::DiskJob>()?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<delivery::Delivery>()?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
     module.add_function(wrap_pyfunction!(values::encode_value, module)?)?;
     module.add_function(wrap_pyfunction!(values::decode_value, module)?)?;
@@ -84,5 +89,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TIMER", signal::TIMER)?;
     module.add("MORE", signal::MORE)?;
     module.add("LOCAL", signal::LOCAL)?;
+    module.add("DELIVERIES", weft_client::signal::DELIVERIES)?;
+    module.add("OUTCOMES", weft_client::signal::OUTCOMES)?;
     Ok(())
 }

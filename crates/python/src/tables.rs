@@ -36,7 +36,7 @@ pub(crate) fn table<'py>(py: Python<'py>, table: Table<'_>) -> PyResult<Bound<'p
     Ok(dict)
 }
 
-fn stamp<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn stamp<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyAny>> {
     let datetime = py.import("datetime")?;
     let utc = datetime.getattr("timezone")?.getattr("utc")?;
     match datetime.getattr("datetime")?.call_method1("fromtimestamp", (seconds, utc)) {

@@ -1,14 +1,15 @@
-//! Message bodies that are AMQP 1.0 values, for Python itself.
+//! Python values as AMQP 1.0 values, and message bodies that are such a value.
 //!
-//! Owns `encode_value` and `decode_value`: a Python value becomes an amqp-value section and back. Management speaks in
-//! such bodies; messages between peers never come here. It must never recurse deeper than the codec allows. Rule: AMQP
-//! 1.0 section 3.2.8; docs/reference/mapping.md says how such a body travels as `type` `amqp-1.0`.
+//! Owns the one mapping in that direction; `tables.rs` has the other. None, bool, int, float, str, bytes, list, tuple,
+//! dict, datetime and UUID come in and encoded values go out; `encode_value` and `decode_value` make and read the
+//! bodies that management speaks in. It must never nest deeper than the codec reads. Rules: an int is a long where it
+//! fits and an ulong where not; a datetime without a time zone is taken as UTC; AMQP 1.0 section 3.2.8.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use weft_wire::amqp10::sections::body_values;
-use weft_wire::amqp10::{Compound, descriptor, writer};
+use weft_wire::amqp10::{Compound, MapBuf, Value, descriptor, writer};
 
 use crate::tables::value10;
 
@@ -20,7 +21,7 @@ const DEPTH_MAX: u32 = 24;
 pub(crate) fn encode_value<'py>(py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let mut out = Vec::new();
     writer::put_descriptor(&mut out, descriptor::AMQP_VALUE);
-    put(&mut out, value, DEPTH_MAX)?;
+    put(&mut out, value)?;
     Ok(PyBytes::new(py, &out))
 }
 
@@ -34,54 +35,125 @@ pub(crate) fn decode_value<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Bound<
     }
 }
 
-fn put(out: &mut Vec<u8>, item: &Bound<'_, PyAny>, depth: u32) -> PyResult<()> {
-    if depth == 0 {
-        return Err(PyValueError::new_err("lists and maps are nested too deeply"));
-    }
-    if item.is_none() {
+/// Appends one value.
+pub(crate) fn put(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    put_within(out, value, DEPTH_MAX)
+}
+
+fn put_within(out: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: u32) -> PyResult<()> {
+    let Some(inner) = depth.checked_sub(1) else {
+        return Err(PyValueError::new_err("values are nested too deep"));
+    };
+    if value.is_none() {
         writer::put_null(out);
-    } else if let Ok(yes) = item.cast::<PyBool>() {
+    } else if let Ok(text) = value.cast::<PyString>() {
+        writer::put_str(out, text.to_str()?);
+    } else if let Ok(yes) = value.cast::<PyBool>() {
         writer::put_bool(out, yes.is_true());
-    } else if let Ok(number) = item.cast::<PyInt>() {
-        match number.extract::<i64>() {
+    } else if value.is_instance_of::<PyInt>() {
+        match value.extract::<i64>() {
             Ok(number) => writer::put_long(out, number),
-            Err(_) => writer::put_ulong(out, number.extract()?),
+            Err(_) => writer::put_ulong(out, value.extract()?),
         }
-    } else if let Ok(number) = item.cast::<PyFloat>() {
-        writer::put_value(out, &weft_wire::amqp10::Value::Double(number.extract()?));
-    } else if let Ok(text) = item.cast::<PyString>() {
-        writer::put_str(out, &text.to_cow()?);
-    } else if let Ok(bytes) = item.cast::<PyBytes>() {
+    } else if let Ok(number) = value.cast::<PyFloat>() {
+        writer::put_value(out, &Value::Double(number.value()));
+    } else if let Ok(bytes) = value.cast::<PyBytes>() {
         writer::put_binary(out, bytes.as_bytes());
-    } else if let Ok(dict) = item.cast::<PyDict>() {
-        put_map(out, dict, depth)?;
-    } else if item.is_instance_of::<PyList>() || item.is_instance_of::<PyTuple>() {
+    } else if let Ok(bytes) = value.cast::<PyByteArray>() {
+        writer::put_binary(out, &bytes.to_vec());
+    } else if let Ok(dict) = value.cast::<PyDict>() {
+        let mut map = Compound::map(out);
+        for (key, item) in dict.iter() {
+            put_item(&mut map, &key, inner)?;
+            put_item(&mut map, &item, inner)?;
+        }
+        map.finish();
+    } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         let mut list = Compound::list(out);
-        let mut result = Ok(());
-        for item in item.try_iter()? {
-            let item = item?;
-            list.item(|out| result = put(out, &item, depth - 1));
-            std::mem::replace(&mut result, Ok(()))?;
+        for item in value.try_iter()? {
+            put_item(&mut list, &item?, inner)?;
         }
         list.finish();
-    } else if let Ok(at) = item.call_method0("timestamp").and_then(|at| at.extract::<f64>()) {
-        writer::put_timestamp(out, (at * 1000.0) as i64);
     } else {
-        let name = item.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("AMQP has no type for a {name}")));
+        return put_rare(out, value);
     }
     Ok(())
 }
 
-fn put_map(out: &mut Vec<u8>, dict: &Bound<'_, PyDict>, depth: u32) -> PyResult<()> {
-    let mut map = Compound::map(out);
+fn put_item(compound: &mut Compound<'_>, item: &Bound<'_, PyAny>, depth: u32) -> PyResult<()> {
+    let mut result = Ok(());
+    compound.item(|out| result = put_within(out, item, depth));
+    result
+}
+
+/// Moments and UUIDs, told by what they can do.
+fn put_rare(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    if value.hasattr("tzinfo")? && value.hasattr("timestamp")? {
+        writer::put_timestamp(out, moment_ms(value)?);
+        return Ok(());
+    }
+    if value.get_type().name()?.to_str()? == "UUID" {
+        let bytes: [u8; 16] = value.getattr("bytes")?.extract()?;
+        writer::put_value(out, &Value::Uuid(bytes));
+        return Ok(());
+    }
+    let kind = value.get_type().name()?;
+    Err(PyTypeError::new_err(format!("{kind} is not a value AMQP has: use str, bytes, int, float, bool, list, dict …")))
+}
+
+/// Milliseconds since the epoch of a number of seconds or a datetime.
+pub(crate) fn moment_ms(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let seconds: f64 = match value.extract() {
+        Ok(seconds) => seconds,
+        Err(_) if value.getattr("tzinfo")?.is_none() => {
+            let utc = value.py().import("datetime")?.getattr("timezone")?.getattr("utc")?;
+            let options = PyDict::new(value.py());
+            options.set_item("tzinfo", utc)?;
+            value.call_method("replace", (), Some(&options))?.call_method0("timestamp")?.extract()?
+        }
+        Err(_) => value.call_method0("timestamp")?.extract()?,
+    };
+    Ok((seconds * 1000.0) as i64)
+}
+
+/// A dictionary as a map whose keys are symbols (annotations, link properties) or strings (application properties).
+pub(crate) fn map(dict: &Bound<'_, PyDict>, symbols: bool) -> PyResult<MapBuf> {
+    let mut map = MapBuf::new();
     for (key, item) in dict.iter() {
-        let key: String = key.extract()?;
-        map.item(|out| writer::put_str(out, &key));
+        let name = key.cast::<PyString>().map_err(|_| PyTypeError::new_err("keys are str"))?;
+        let name = name.to_str()?;
+        let key = if symbols { Value::Symbol(ascii(name)?) } else { Value::String(name) };
         let mut result = Ok(());
-        map.item(|out| result = put(out, &item, depth - 1));
+        map.put_with(key, |out| {
+            let start = out.len();
+            result = put(out, &item);
+            if result.is_err() {
+                out.truncate(start);
+                writer::put_null(out);
+            }
+        });
         result?;
     }
-    map.finish();
-    Ok(())
+    Ok(map)
+}
+
+/// Filters by their symbols: each value is described by its own name.
+pub(crate) fn filters(dict: &Bound<'_, PyDict>) -> PyResult<MapBuf> {
+    let mut map = MapBuf::new();
+    for (key, item) in dict.iter() {
+        let name: String = key.extract()?;
+        let mut value = vec![0];
+        writer::put_symbol(&mut value, ascii(&name)?);
+        put(&mut value, &item)?;
+        map.put_with(Value::Symbol(&name), |out| out.extend_from_slice(&value));
+    }
+    Ok(map)
+}
+
+pub(crate) fn ascii(text: &str) -> PyResult<&str> {
+    if text.is_ascii() {
+        Ok(text)
+    } else {
+        Err(PyValueError::new_err(format!("{text:?} is not ASCII, which symbols are")))
+    }
 }

@@ -39,3 +39,24 @@ class Corrupt(WeftError):
 
 class ConfigError(WeftError):
     """A configuration file or option is wrong; the text says what and where."""
+
+
+class DeadlineExceeded(Unavailable, TimeoutError):
+    """An operation was not done in its time; the text says what it waited for."""
+
+
+class Undelivered(WeftError):
+    """A message was not taken: `outcome` is `released`, `rejected`, `modified`, `unknown` or `lost`."""
+
+    def __init__(self, text: str, outcome: str, condition: str = "") -> None:
+        super().__init__(text)
+        self.outcome = outcome
+        self.condition = condition
+
+
+class ServiceError(WeftError):
+    """A service answered a request with an error; `kind` is the name of the exception its handler raised."""
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind

@@ -1,0 +1,13 @@
+"""The client library: one connection to a node, and every pattern of messaging over it.
+
+Owns the public names of the client. `weft.connect` is the way in; `weft.client.sync` has the same for programs without
+an event loop. It must never import the server or Spark: a program that only sends must start in a moment.
+Start at docs/guides/client.md.
+"""
+
+from weft.client.codecs import add_codec
+from weft.client.fabric import Fabric, connect
+from weft.client.message import Message
+from weft.client.receiving import Receiver
+
+__all__ = ["Fabric", "Message", "Receiver", "add_codec", "connect"]

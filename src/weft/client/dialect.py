@@ -1,0 +1,59 @@
+"""How the peer wants to be spoken to: what differs between AMQP 1.0 brokers in addresses.
+
+Owns the mapping of topics to addresses for the brokers this client knows, told apart by what they say when a connection
+opens. A broker it does not know is taken to follow the specification alone.
+It must never change an address that a program gave: those are sent as they are.
+Rule: weft and RabbitMQ keep topics in the exchange `amq.topic`; others have addresses with the capability `topic`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from weft.model.client_events import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What one broker understands."""
+
+    name: str
+    exchange: str | None
+    """The address of the exchange for topics, whose key is the message's subject."""
+    topic: str
+    """The address of one topic, with a place for it; None of these brokers' patterns differ."""
+    is_quoted: bool
+    capabilities: tuple[str, ...]
+    has_relay: bool
+    """May a sender without an address send to many?"""
+    keeps_replies: bool
+    """Can a subscription outlive its connection by a time of the client's choice?"""
+
+    def publishing(self, topic: str) -> tuple[str, str | None, tuple[str, ...]]:
+        """(address, subject, capabilities) to publish under a topic."""
+        if self.exchange is not None:
+            return self.exchange, topic, ()
+        return topic, topic, self.capabilities
+
+    def subscribing(self, topic: str) -> tuple[str, tuple[str, ...]]:
+        """(address, capabilities) to receive what is published under a topic or a pattern of topics."""
+        return self.topic.format(quote(topic, safe="") if self.is_quoted else topic), self.capabilities
+
+
+def dialect(peer: Opened) -> Dialect:
+    """The dialect of the peer that answered."""
+    product = str(peer.properties.get("product", "")).lower()
+    version = str(peer.properties.get("version", ""))
+    relay = "ANONYMOUS-RELAY" in peer.capabilities
+    if product == "weft":
+        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), relay, True)
+    if (
+        product == "rabbitmq"
+        and version.split(".", maxsplit=1)[0].isdigit()
+        and int(version.split(".", maxsplit=1)[0]) < 4
+    ):
+        return Dialect("rabbitmq", "/exchange/amq.topic", "/topic/{}", False, (), False, False)
+    if product == "rabbitmq":
+        return Dialect("rabbitmq", "/exchanges/amq.topic", "/exchanges/amq.topic/{}", True, (), True, False)
+    return Dialect(product or "amqp", None, "{}", False, ("topic",), relay, False)

@@ -1,0 +1,300 @@
+"""The simple face: send, receive, publish, subscribe, request and serve, by address alone.
+
+Owns what a program holds of the network: one connection to a node, restored as often as needed, and the links that its
+calls have opened. Addresses and values come in; outcomes, messages and replies go out.
+It must never name an exchange, a binding or a broker to the program: how topics are addressed is `dialect`'s to know.
+Rule: every call ends, by its result or by an error that says why; a send is done when the node has the message safe.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any, Literal, Self
+
+from weft.client.codecs import encode
+from weft.client.core import Core
+from weft.client.dialect import Dialect, dialect
+from weft.client.links import WINDOW, Inlet, Outlet
+from weft.client.receiving import Receiver
+from weft.client.tickets import Ticket, home_loop
+from weft.client.url import targets
+from weft.model.errors import LocalProtocolError, Undelivered
+
+OPEN_TIMEOUT_S = 10.0
+SEND_TIMEOUT_S = 30.0
+HEARTBEAT_S = 30.0
+CREDIT = 100
+"""Messages a receiver holds unsettled: a few round trips' worth for quick work, and not a queue's worth for slow."""
+OUTLETS_MAX = 128
+"""Addresses that get a link of their own; more share one, if the node can do that."""
+
+
+class Fabric:
+    """A client's connection to the messaging fabric: `async with weft.connect() as fabric`."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        timeout_s: float = OPEN_TIMEOUT_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        tls: ssl.SSLContext | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self._targets = targets(url)
+        # The name stays when the connection is made again, and no other process has it: replies find their way by it.
+        self.name = f"{name or 'weft'}-{secrets.token_hex(6)}"
+        self._timeout_s = timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._tls = tls
+        self._window = window
+        self._core: Core | None = None
+        self._outlets: dict[tuple[str, bool], Outlet] = {}
+        self._links = 0
+
+    # life
+
+    async def open(self) -> Self:
+        """Connect; Unavailable or Refused if that does not work in time."""
+        if self._core is not None:
+            raise LocalProtocolError("the client is open already")
+        core = Core(
+            self._targets,
+            home_loop(self._targets),
+            container=self.name,
+            idle_ms=int(self._heartbeat_s * 1000),
+            tls=self._tls,
+        )
+        self._core = core
+        ticket = Ticket(monotonic() + self._timeout_s)
+        core.when_open(ticket)
+        core.start()
+        try:
+            await ticket.wait()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close the connection; what was sent and not confirmed fails."""
+        core, self._core = self._core, None
+        if core is None:
+            return
+        self._outlets.clear()
+        ticket = Ticket()
+        core.close(ticket)
+        await ticket.wait()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Is there a connection now? Calls wait for one by themselves."""
+        return self._core is not None and self._core.peer is not None
+
+    @property
+    def core(self) -> Core:
+        """What the simple face is made of."""
+        if self._core is None:
+            raise LocalProtocolError("the client is not open: use it inside `async with`, or call open()")
+        return self._core
+
+    # sending
+
+    async def send(
+        self,
+        address: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
+        """Send a message to an address; done when the node has it safe.
+
+        Properties are those of AMQP: `content_type`, `subject`, `message_id`, `correlation_id`, `reply_to`, `priority`,
+        `ttl_ms`, `expires_at`, `group_id`, `annotations`, …. Undelivered if the node does not take it.
+        """
+        data, content_type = encode(body)
+        properties["durable"] = durable
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        await self._send(address, (data,), properties, timeout_s)
+
+    async def send_many(
+        self,
+        address: str,
+        bodies: Sequence[Any],
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        **properties: Any,
+    ) -> None:
+        """Send many messages with the same properties; done when the node has all of them safe."""
+        encoded = [encode(body) for body in bodies]
+        properties["durable"] = durable
+        for start in range(0, len(encoded), self._window):
+            part = encoded[start : start + self._window]
+            if part[0][1] is not None:
+                properties["content_type"] = part[0][1]
+            await self._send(address, [data for data, _ in part], properties, timeout_s)
+
+    async def _send(
+        self,
+        address: str,
+        bodies: Sequence[Any],
+        properties: dict[str, Any],
+        timeout_s: float,
+        capabilities: Sequence[str] = (),
+    ) -> None:
+        outlet = self._outlets.get((address, bool(capabilities)))
+        if outlet is None or outlet.error is not None:
+            outlet = self._outlet(address, capabilities)
+        if outlet.address is None:
+            properties["to"] = address
+        deadline = monotonic() + timeout_s
+        while outlet.is_full:
+            room = Ticket(deadline)
+            outlet.when_free(room)
+            await room.wait()
+        ticket = Ticket(deadline, len(bodies))
+        outlet.send(bodies, properties, ticket)
+        await ticket.wait()
+
+    def _outlet(self, address: str, capabilities: Sequence[str] = ()) -> Outlet:
+        core = self.core
+        key = (address, bool(capabilities))
+        target: str | None = address
+        if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
+            target = None
+            shared = self._outlets.get(("", False))
+            if shared is not None and shared.error is None:
+                return shared
+            key = ("", False)
+        outlet = Outlet(core, target, self._window)
+        name = self._link_name("send", target or "")
+        outlet.number = core.machine.attach_sender(name, target, capabilities=list(capabilities))
+        core.add(outlet)
+        self._outlets[key] = outlet
+        return outlet
+
+    def _link_name(self, verb: str, address: str) -> str:
+        self._links += 1
+        return f"{self.name}/{self._links}/{verb}/{address}"
+
+    # receiving
+
+    def receive(
+        self,
+        address: str,
+        *,
+        accept: Literal["auto", "explicit"] = "auto",
+        credit: int = CREDIT,
+        filters: Mapping[str, Any] | None = None,
+        selector: str | None = None,
+        browse: bool = False,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> Receiver:
+        """Messages from an address, in an `async for`.
+
+        `auto` accepts each message when the next is asked for; `explicit` leaves it to `message.accept()`, `release()`,
+        `retry()` or `reject()`. At most `credit` messages are unsettled at a time. With `timeout_s` the iteration ends
+        by DeadlineExceeded when nothing comes for so long. `selector` is an SQL-like condition on headers.
+        """
+        filters = dict(filters or {})
+        if selector is not None:
+            filters["apache.org:selector-filter:string"] = selector
+        inlet = self._inlet(address, window=credit, filters=filters, browse=browse, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s)
+
+    def _inlet(self, address: str | None, *, name: str | None = None, **options: Any) -> Inlet:
+        core = self.core
+        inlet = Inlet(core, address)
+        if not options.get("filters"):
+            options["filters"] = None
+        link = name or self._link_name("receive", address or "")
+        inlet.number = core.machine.attach_receiver(link, address, **options)
+        core.add(inlet)
+        return inlet
+
+    # topics
+
+    @property
+    def _dialect(self) -> Dialect:
+        peer = self.core.peer or self.core.last_peer
+        if peer is None:
+            raise LocalProtocolError("the client is not open: use it inside `async with`, or call open()")
+        return dialect(peer)
+
+    async def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
+        """Publish a message under a topic, `words.with.dots`, to whoever is subscribed; nobody is fine too."""
+        address, subject, capabilities = self._dialect.publishing(topic)
+        data, content_type = encode(body)
+        properties["durable"] = durable
+        if subject is not None:
+            properties["subject"] = subject
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        try:
+            await self._send(address, (data,), properties, timeout_s, capabilities)
+        except Undelivered as error:
+            if error.outcome != "released":
+                raise
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        accept: Literal["auto", "explicit"] = "auto",
+        credit: int = CREDIT,
+        selector: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Receiver:
+        """Messages published under a topic from now on; `*` stands for one word, `#` for any number of them.
+
+        With a name the subscription is kept by the node: messages wait while nobody is here, and all who subscribe by
+        the name share them.
+        """
+        address, capabilities = self._dialect.subscribing(topic)
+        options: dict[str, Any] = {"capabilities": list(capabilities)}
+        if name is not None:
+            options |= {"name": name, "durable": 2, "expiry": "never"}
+            options["capabilities"] += ["shared", "global"]
+        filters = {} if selector is None else {"apache.org:selector-filter:string": selector}
+        inlet = self._inlet(address, window=credit, filters=filters, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s)
+
+
+def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
+    """A connection to a node, to be used with `async with`.
+
+    Without a URL the node on this machine, or the one that the variable WEFT_URL names; several URLs (a list, or commas
+    between them) are tried in order, now and whenever the connection is lost; `weft+memory:` is a node in this process.
+    Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages.
+    """
+    return Fabric(url, **options)

@@ -1,0 +1,104 @@
+"""Where a client connects to: URLs read into targets.
+
+Owns the forms of URL a client takes and the defaults for what they leave out. Text comes in, targets in the order to be
+tried go out; a `ConfigError` says what is wrong with the text.
+It must never open a socket. Looking up SRV records is the one thing here that asks the network.
+Rule: `amqp://user:password@host:port/vhost`, `amqps://`, `amqp+srv://domain`, `weft+memory:name`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import unquote, urlsplit
+
+from weft.model.errors import ConfigError, Unavailable
+
+PORT = 5672
+PORT_TLS = 5671
+URL_DEFAULT = "amqp://localhost"
+URL_VARIABLE = "WEFT_URL"
+"""The environment variable that takes the place of the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One place to connect to."""
+
+    kind: str
+    """`tcp`, `tls`, `memory` or `srv`."""
+    host: str
+    port: int = 0
+    user: str | None = None
+    password: str = ""
+    vhost: str | None = None
+
+    @property
+    def hostname(self) -> str:
+        """What `open` says it wants: a virtual host, or the host's own name."""
+        return f"vhost:{self.vhost}" if self.vhost else self.host
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "memory":
+                return f"weft+memory:{self.host}"
+            case "srv":
+                return f"amqp+srv://{self.host}"
+            case _:
+                scheme = "amqps" if self.kind == "tls" else "amqp"
+                host = f"[{self.host}]" if ":" in self.host else self.host
+                return f"{scheme}://{host}:{self.port}"
+
+
+def targets(url: str | Sequence[str] | None) -> tuple[Target, ...]:
+    """The targets that one URL, several in a list or several with commas between them name."""
+    given = url if url is not None else os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    texts = given.split(",") if isinstance(given, str) else list(given)
+    found = tuple(_target(text.strip()) for text in texts if text.strip())
+    if not found:
+        raise ConfigError("there is no URL to connect to")
+    return found
+
+
+def _target(text: str) -> Target:
+    if text.startswith("weft+memory:"):
+        return Target("memory", text.removeprefix("weft+memory:").lstrip("/"))
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a URL: {error}") from None
+    kind = {"amqp": "tcp", "amqps": "tls", "amqp+srv": "srv"}.get(parts.scheme)
+    if kind is None:
+        raise ConfigError(f"{text!r} begins with none of amqp://, amqps://, amqp+srv:// and weft+memory:")
+    if not parts.hostname:
+        raise ConfigError(f"{text!r} names no host")
+    user = None if parts.username is None else unquote(parts.username)
+    path = parts.path.removeprefix("/")
+    return Target(
+        kind,
+        parts.hostname,
+        port or (PORT_TLS if kind == "tls" else PORT),
+        user,
+        unquote(parts.password or ""),
+        unquote(path) or None,
+    )
+
+
+def resolve(target: Target) -> list[Target]:
+    """The places an `amqp+srv` target stands for now, best first; any other target is itself. Blocks."""
+    if target.kind != "srv":
+        return [target]
+    try:
+        from dns import exception, resolver  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise ConfigError(f"{target} needs the package dnspython: install weft[srv]") from None
+    try:
+        records = list(resolver.resolve(f"_amqp._tcp.{target.host}", "SRV"))
+    except exception.DNSException as error:
+        raise Unavailable(f"{target} has no SRV records: {error}") from error
+    # RFC 2782: lower priority first, among equals the heavier more often.
+    records.sort(key=lambda record: (record.priority, -record.weight * random.random()))  # noqa: S311
+    return [replace(target, kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]
