@@ -4,6 +4,7 @@
 //! answer or a row of a table. It must never name anything but ids, names and plain values.
 //! Rule: applied in order; one that names something unknown is refused and ends the list.
 
+use crate::barrier;
 use crate::event::{Access, Resource};
 use crate::queue::Settings;
 
@@ -159,6 +160,7 @@ pub enum Change {
         internal: bool,
         delayed: bool,
         alternate: Option<String>,
+        barrier: Option<barrier::Settings>,
     },
     DeleteExchange {
         vhost: String,

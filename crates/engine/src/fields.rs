@@ -113,6 +113,41 @@ fn property<'m>(message: &'m Message, section: Option<Span>, name: &str) -> Opti
     sections::decode_map(section?.of(message.head())).ok()?.get(name)
 }
 
+/// One header (0-9-1) or application property (1.0).
+pub fn header<'m>(message: &'m Message, name: &str) -> Option<FieldRef<'m>> {
+    match &message.kind {
+        Kind::Amqp091 => peek(message.head()).ok()?.headers?.get(name.as_bytes()).map(field_ref),
+        Kind::Amqp10(head) => property(message, head.application_properties, name).map(field_of),
+    }
+}
+
+/// The message id, spelled alike whichever protocol and type it was written in.
+pub fn message_id(message: &Message) -> Option<Cow<'_, [u8]>> {
+    let Kind::Amqp10(head) = &message.kind else {
+        return Properties::decode(message.head()).ok()?.message_id.map(Cow::Borrowed);
+    };
+    Some(match Properties10::decode(head.properties?.of(message.head())).ok()?.message_id? {
+        MessageId::String(text) => Cow::Borrowed(text.as_bytes()),
+        MessageId::Binary(bytes) => Cow::Borrowed(bytes),
+        MessageId::Ulong(number) => Cow::Owned(number.to_string().into_bytes()),
+        MessageId::Uuid(uuid) => Cow::Owned(crate::convert::uuid_text(&uuid).into_bytes()),
+    })
+}
+
+/// The identity of a message in the fabric, if it came from another node.
+pub fn fabric_id(message: &Message) -> Option<&[u8]> {
+    match &message.kind {
+        Kind::Amqp091 => match peek(message.head()).ok()?.headers?.get(b"x-weft-id")? {
+            Value::LongString(text) => Some(text),
+            _ => None,
+        },
+        Kind::Amqp10(head) => match property(message, head.message_annotations, "x-opt-weft-id")? {
+            Value10::String(text) | Value10::Symbol(text) => Some(text.as_bytes()),
+            _ => None,
+        },
+    }
+}
+
 fn field_of(value: Value10<'_>) -> FieldRef<'_> {
     match value {
         Value10::Null => FieldRef::Void,

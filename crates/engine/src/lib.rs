@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+pub mod barrier;
 pub mod broker;
 pub mod change;
 pub mod conn;

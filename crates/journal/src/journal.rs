@@ -24,7 +24,7 @@ const SEGMENT_END_MAX: usize = 3 << 30;
 
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
-/// - world → journal: `append_message`, `append_barrier`, `ack`, `ack_range`, `delete_queue`, `begin`, `commit`,
+/// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`, `commit`,
 ///   `sync`, `read`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
@@ -150,6 +150,19 @@ impl Journal {
     /// holds them.
     pub fn append_barrier(&mut self, barrier_no: u64, until_ms: u64, ids: &[u8]) -> Result<u64, TooLarge> {
         self.make_room(ids.len() + 16)?;
+        self.put_barrier(barrier_no, until_ms, ids);
+        Ok(self.writer.number())
+    }
+
+    /// The same for one id, which goes into the batch being built with all others of its barrier: it is as safe as
+    /// what was appended just before it, neither more nor less. Answers with that batch.
+    #[inline]
+    pub fn remember(&mut self, barrier_no: u64, until_ms: u64, id: &[u8]) -> u64 {
+        self.pending.remember(barrier_no, until_ms, id);
+        self.writer.number()
+    }
+
+    pub(crate) fn put_barrier(&mut self, barrier_no: u64, until_ms: u64, ids: &[u8]) {
         let put = self.writer.put(Kind::Barrier, 0, |out| {
             out.extend_from_slice(&barrier_no.to_le_bytes());
             out.extend_from_slice(&until_ms.to_le_bytes());
@@ -158,7 +171,6 @@ impl Journal {
         if let Some(segment) = self.table.segments.get_mut(&put.segment) {
             segment.note_barrier(BarrierAt { barrier_no, until_ms, offset: put.offset, length: put.length });
         }
-        Ok(self.writer.number())
     }
 
     /// A message of a queue is settled; false if it was not waiting there.

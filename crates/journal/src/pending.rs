@@ -12,17 +12,24 @@ use crate::ranges::Ranges;
 /// A checkpoint is cut into records of about this many ranges.
 const RANGES_PER_RECORD: usize = 64 << 10;
 
+/// Ids of a barrier are cut into records of about this size.
+const IDS_BYTES_PER_RECORD: usize = 1 << 20;
+/// Most batches hold ids of one barrier or a few; of many, some are begun again.
+const BARRIERS_SEARCHED: usize = 8;
+
 /// What the batch being built must say at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     acks: Vec<(u64, Ranges)>,
     index: Map<usize>,
     checkpoints: Vec<u64>,
+    /// Ids of barriers: number, end, and the ids one after the other.
+    ids: Vec<(u64, u64, Vec<u8>)>,
 }
 
 impl Pending {
     pub(crate) fn is_empty(&self) -> bool {
-        self.acks.is_empty() && self.checkpoints.is_empty()
+        self.acks.is_empty() && self.checkpoints.is_empty() && self.ids.is_empty()
     }
 
     #[inline]
@@ -32,6 +39,16 @@ impl Pending {
             self.acks.len() - 1
         });
         self.acks[at].1.push(first, last);
+    }
+
+    /// An id of a barrier, until a time.
+    pub(crate) fn remember(&mut self, barrier_no: u64, until_ms: u64, id: &[u8]) {
+        let place =
+            self.ids.iter_mut().rev().take(BARRIERS_SEARCHED).find(|ids| (ids.0, ids.1) == (barrier_no, until_ms));
+        match place {
+            Some((_, _, ids)) if ids.len() < IDS_BYTES_PER_RECORD => ids.extend_from_slice(id),
+            _ => self.ids.push((barrier_no, until_ms, id.to_vec())),
+        }
     }
 
     /// A deleted queue has nothing more to say.
@@ -65,6 +82,9 @@ impl Journal {
         // The list is used again: its room is that of a busy batch.
         acks.clear();
         self.pending.acks = acks;
+        for (barrier_no, until_ms, ids) in std::mem::take(&mut self.pending.ids) {
+            self.put_barrier(barrier_no, until_ms, &ids);
+        }
         for queue_no in std::mem::take(&mut self.pending.checkpoints) {
             self.put_checkpoint(queue_no);
         }

@@ -6,6 +6,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use weft_engine::barrier::{self, Key};
 use weft_engine::change::{BindingSpec, Change, Direction, ExchangeKind, FilterValue, LinkOrder, LinkPlan, Refusal};
 use weft_engine::event::{Access, Resource};
 use weft_engine::queue::{Overflow, Settings};
@@ -76,6 +77,29 @@ impl<'py> Fields<'_, 'py> {
         }
     }
 
+    fn barrier(&self) -> PyResult<Option<barrier::Settings>> {
+        let value = self.0.getattr("barrier")?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        let fields = Fields(&value);
+        let key = fields.text("key")?;
+        let key = match (key.as_str(), key.strip_prefix("header:")) {
+            ("message-id", _) => Key::MessageId,
+            ("body", _) => Key::Body,
+            ("fabric", _) => Key::Fabric,
+            (_, Some(name)) => Key::Header(name.into()),
+            (other, None) => return Err(PyValueError::new_err(format!("no barrier key {other:?}"))),
+        };
+        Ok(Some(barrier::Settings {
+            key,
+            or_body: fields.get("or_body")?,
+            window_ms: fields.get("window_ms")?,
+            ids_max: fields.get("ids_max")?,
+            number: fields.get("number")?,
+        }))
+    }
+
     fn queue_settings(&self) -> PyResult<Settings> {
         let overflow = match self.text("overflow")?.as_str() {
             "drop-head" => Overflow::DropHead,
@@ -98,6 +122,7 @@ impl<'py> Fields<'_, 'py> {
             single_active: self.get("single_active")?,
             delivery_limit: self.get("delivery_limit")?,
             number: self.get("number")?,
+            barrier: self.barrier()?,
             delete_when_empty: self.get("delete_when_empty")?,
             stream: self.retention()?,
         })
@@ -262,6 +287,7 @@ fn topology_change(class: &str, fields: &Fields<'_, '_>) -> PyResult<Change> {
             internal: fields.get("internal")?,
             delayed: fields.get("delayed")?,
             alternate: fields.maybe_text("alternate")?,
+            barrier: fields.barrier()?,
         }),
         "DeleteExchange" => Ok(Change::DeleteExchange { vhost: fields.text("vhost")?, name: fields.text("name")? }),
         "DeclareQueue" => Ok(Change::DeclareQueue {

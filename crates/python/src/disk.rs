@@ -50,6 +50,6 @@ impl DiskJob {
 /// Opens the store in a folder, and tells what was found there.
 pub(crate) fn open(folder: &str, now_ms: u64) -> Result<(Store, Arc<Files>, Recovered), String> {
     let files = Files::open(Path::new(folder)).map_err(|error| format!("cannot open {folder}: {error}"))?;
-    let (journal, found) = recover(&files, Config::default(), now_ms).map_err(|error| error.to_string())?;
-    Ok((Store::new(journal, found.queues.clone()), Arc::new(files), found))
+    let (journal, mut found) = recover(&files, Config::default(), now_ms).map_err(|error| error.to_string())?;
+    Ok((Store::new(journal, found.queues.clone(), std::mem::take(&mut found.barriers)), Arc::new(files), found))
 }

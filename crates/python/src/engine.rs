@@ -135,7 +135,7 @@ impl Engine {
         if let Some(folder) = data_dir {
             let opened = crate::disk::open(folder, wall_ns / 1_000_000);
             let (store, opened, report) = opened.map_err(|text| unavailable(py, &text))?;
-            native.broker.store = Some(store);
+            native.broker.attach(store);
             (files, found) = (Some(opened), Some(report));
         }
         Ok(Self { native: Alone(native), classes: Classes::load(py)?, files, found })

@@ -8,6 +8,7 @@
 use std::rc::Rc;
 
 use weft_engine::Engine;
+use weft_engine::barrier::{self, Key};
 use weft_engine::change::{BindingSpec, Change, ExchangeKind, LinkPlan};
 use weft_engine::event::{Event, Fields, Operation, Resource, Terminus};
 use weft_engine::queue::{Overflow, Settings};
@@ -39,6 +40,7 @@ impl Controller {
             internal: false,
             delayed: false,
             alternate: None,
+            barrier: None,
         };
         vec![
             Change::CreateVhost { name: VHOST.to_owned() },
@@ -109,7 +111,9 @@ impl Controller {
                         let alternate = text(arguments, b"alternate-exchange");
                         let (vhost, name) = (VHOST.to_owned(), name.clone());
                         let internal = *internal;
-                        let declare = Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate };
+                        let barrier = barrier(arguments);
+                        let declare =
+                            Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate, barrier };
                         [vec![declare], accept(request, "")].concat()
                     }
                 }
@@ -262,6 +266,16 @@ fn text(arguments: &Fields, key: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
 }
 
+/// The barrier that `x-barrier` asks for, with a window of a minute and room for a thousand ids.
+fn barrier(arguments: &Fields) -> Option<barrier::Settings> {
+    let key = match text(arguments, b"x-barrier")?.as_str() {
+        "message-id" => Key::MessageId,
+        "body" => Key::Body,
+        name => Key::Header(name.into()),
+    };
+    Some(barrier::Settings { key, or_body: false, window_ms: 60_000, ids_max: 1_000, number: 0 })
+}
+
 /// The queue arguments that the engine knows.
 fn settings(arguments: &Fields) -> Settings {
     let table = Table::trusted(raw(arguments));
@@ -284,6 +298,7 @@ fn settings(arguments: &Fields) -> Settings {
         priority_max: number(b"x-max-priority").map_or(0, |most| most.min(255) as u8),
         single_active: flag(b"x-single-active-consumer"),
         delivery_limit: number(b"x-delivery-limit").map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        barrier: barrier(arguments),
         ..Settings::default()
     }
 }

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, NoReturn, cast
 
 from weft.broker import streams
+from weft.broker.barriers import DEDUPLICATION, barrier_of, complain
 from weft.model.changes import DeclareExchange, DeclareQueue
 from weft.model.errors import Refused
 from weft.model.events import Table
@@ -114,6 +115,7 @@ def check_queue(queue: Queue) -> None:
             _refuse_argument(name, queue, complaint)
     if DEAD_LETTER_KEY in queue.arguments and DEAD_LETTER_EXCHANGE not in queue.arguments:
         _refuse_argument(DEAD_LETTER_KEY, queue, "routing key but no dead letter exchange")
+    _check_barrier(queue)
     match queue.arguments.get(QUEUE_TYPE, "classic"):
         case "classic":
             pass
@@ -138,6 +140,11 @@ def _check_kept(queue: Queue, type_: str) -> None:
         # An exclusive queue is never durable, and `exclusive` is the better word for it.
         if is_wrong and not (name == "non-durable" and queue.exclusive):
             raise Refused(f"PRECONDITION_FAILED - invalid property '{name}' for {queue} of type {type_}", 406)
+
+
+def _check_barrier(where: Queue | Exchange) -> None:
+    if complaint := complain(where.arguments):
+        _refuse_argument(complaint[0], where, complaint[1])
 
 
 def _refuse_argument(name: str, where: Queue | Exchange, complaint: str) -> NoReturn:
@@ -168,6 +175,7 @@ def queue_row(queue: Queue) -> DeclareQueue:
         auto_delete=queue.auto_delete,
         owner=queue.holder if queue.exclusive else None,
         number=queue.number,
+        barrier=barrier_of(queue.arguments, queue.number if queue.durable else 0),
         delete_when_empty=queue.lifetime.endswith("-messages"),
         **options,
     )
@@ -182,18 +190,21 @@ def check_exchange(exchange: Exchange) -> None:
         raise Refused(text, 406)
     if exchange.type == DELAYED_EXCHANGE and exchange.arguments.get(DELAYED_TYPE) not in EXCHANGE_TYPES:
         _refuse_argument(DELAYED_TYPE, exchange, f"expected one of {', '.join(EXCHANGE_TYPES)}")
+    _check_barrier(exchange)
 
 
 def check_exchange_type(type_: str) -> None:
     """Refuse an exchange type this node does not have; the peer should not have tried."""
     if not type_:
         raise Refused("COMMAND_INVALID - invalid exchange type ''", 503)
-    if type_ not in EXCHANGE_TYPES and type_ != DELAYED_EXCHANGE:
+    if type_ not in (*EXCHANGE_TYPES, DELAYED_EXCHANGE, DEDUPLICATION):
         raise Refused(f"COMMAND_INVALID - unknown exchange type '{type_}'", 503)
 
 
 def matching_type(exchange: Exchange) -> str:
-    """How an exchange matches, delayed or not."""
+    """How an exchange matches, whatever else it does."""
+    if exchange.type == DEDUPLICATION:
+        return "fanout"
     delayed = exchange.type == DELAYED_EXCHANGE
     return cast("str", exchange.arguments[DELAYED_TYPE]) if delayed else exchange.type
 
@@ -207,6 +218,11 @@ def exchange_row(exchange: Exchange) -> DeclareExchange:
         internal=exchange.internal,
         delayed=exchange.type == DELAYED_EXCHANGE,
         alternate=cast("str | None", exchange.arguments.get(ALTERNATE_EXCHANGE)),
+        barrier=barrier_of(
+            exchange.arguments,
+            exchange.number if exchange.durable else 0,
+            deduplicates=exchange.type == DEDUPLICATION,
+        ),
     )
 
 

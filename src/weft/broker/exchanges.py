@@ -17,6 +17,7 @@ from weft.broker.arguments import (
     require_equal,
     require_equal_arguments,
 )
+from weft.broker.barriers import BARRIER_ARGUMENTS
 from weft.broker.names import RESERVED_PREFIX, check_new_name, clean_name
 from weft.broker.outcome import Outcome
 from weft.broker.tables import Put, Tables
@@ -77,5 +78,5 @@ def _check_same(existing: Exchange, wanted: Exchange) -> None:
     require_equal("durable", existing, wanted.durable, existing.durable)
     require_equal("auto_delete", existing, wanted.auto_delete, existing.auto_delete)
     require_equal("internal", existing, wanted.internal, existing.internal)
-    names = ALTERNATE_EXCHANGE, DELAYED_TYPE
+    names = ALTERNATE_EXCHANGE, DELAYED_TYPE, *BARRIER_ARGUMENTS
     require_equal_arguments(existing, names, wanted.arguments, existing.arguments)

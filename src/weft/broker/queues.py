@@ -18,6 +18,7 @@ from weft.broker.arguments import (
     require_equal,
     require_equal_arguments,
 )
+from weft.broker.barriers import BARRIER_ARGUMENTS
 from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to, make_name
 from weft.broker.outcome import Counts, Outcome
 from weft.broker.streams import MAX_AGE
@@ -26,7 +27,7 @@ from weft.model.errors import Refused
 from weft.model.events import QueueDeclare, QueueDelete
 from weft.store import Queue
 
-_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE)
+_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE, *BARRIER_ARGUMENTS)
 _UNCOUNTED = (0, 0, 0)
 
 

@@ -131,6 +131,22 @@ class DeleteVhost:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """What an exchange or a queue holds back as duplicates."""
+
+    key: str
+    """`message-id`, `header:<name>`, `body` or `fabric` (the identity of a message that came from another node)."""
+    window_ms: int
+    """How long an id is remembered."""
+    ids_max: int
+    """How many are remembered; the oldest goes first."""
+    or_body: bool = False
+    """A message without the key is known by its body; otherwise it passes."""
+    number: int = field(default=0, compare=False)
+    """Names its ids in the journal for ever; 0 keeps them in memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareExchange:
     """Make an exchange, or change the settings of one that exists."""
 
@@ -141,6 +157,7 @@ class DeclareExchange:
     delayed: bool = False
     """An `x-delayed-message` exchange: messages wait for their `x-delay` before they are routed."""
     alternate: str | None = None
+    barrier: Barrier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +199,7 @@ class DeclareQueue:
     delivery_limit: int | None = None
     number: int = field(default=0, compare=False)
     """Names its messages in the journal for ever; 0 keeps them in memory."""
+    barrier: Barrier | None = None
     delete_when_empty: bool = False
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
     stream: Stream | None = None

@@ -16,7 +16,7 @@ from weft.model.errors import ConfigError, Corrupt, Unavailable
 
 APPLICATION_ID = 0x77656674
 """`weft`, in the place where SQLite files say whose they are."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 LOCK_TIMEOUT_S = 1.0
 """How long a node waits for its predecessor, which may just be ending."""
 
@@ -29,7 +29,7 @@ CREATE TABLE permissions (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE exchanges (
     vhost TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL, auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL, arguments TEXT NOT NULL,
+    internal INTEGER NOT NULL, arguments TEXT NOT NULL, number INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (vhost, name)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE queues (
@@ -51,7 +51,9 @@ CREATE TABLE objects (kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL
 """What has a name and fields, and no relation to others that SQL would have to know: links, routes, directory entries.
 Since format 2.
 """
-UPGRADES = {1: OBJECTS}
+NUMBERED = "ALTER TABLE exchanges ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
+"""Exchanges of older formats had no barrier, so nothing is kept under their number. Since format 3."""
+UPGRADES = {1: OBJECTS, 2: NUMBERED}
 """What a file of an older format lacks."""
 
 

@@ -108,16 +108,16 @@ class Store:
     # exchanges, queues, bindings
 
     def exchanges(self) -> list[Exchange]:
-        rows = self._read("SELECT vhost, name, type, auto_delete, internal, arguments FROM exchanges")
+        rows = self._read("SELECT vhost, name, type, auto_delete, internal, arguments, number FROM exchanges")
         return [
-            Exchange(vhost, name, type_, True, bool(auto_delete), bool(internal), decode_table(arguments))
-            for vhost, name, type_, auto_delete, internal, arguments in rows
+            Exchange(vhost, name, type_, True, bool(auto_delete), bool(internal), decode_table(arguments), number)
+            for vhost, name, type_, auto_delete, internal, arguments, number in rows
         ]
 
     def put_exchange(self, exchange: Exchange) -> None:
         flags = exchange.auto_delete, exchange.internal
-        fields = exchange.vhost, exchange.name, exchange.type, *flags, encode_table(exchange.arguments)
-        self._write("REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)", *fields)
+        fields = exchange.vhost, exchange.name, exchange.type, *flags, encode_table(exchange.arguments), exchange.number
+        self._write("REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?, ?)", *fields)
 
     def delete_exchange(self, vhost: str, name: str) -> None:
         """With the bindings from and to it."""

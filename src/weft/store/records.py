@@ -55,6 +55,8 @@ class Exchange:
     auto_delete: bool = False
     internal: bool = False
     arguments: Table = field(default_factory=dict)
+    number: int = field(default_factory=_make_number, compare=False)
+    """Names what its barrier remembers in the journal; never used for another exchange."""
 
     def __str__(self) -> str:
         return f"exchange '{self.name}' in vhost '{self.vhost}'"

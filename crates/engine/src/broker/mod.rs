@@ -5,6 +5,7 @@
 //! business. Rules: decision 0003 (grants per principal), docs/concepts.
 
 mod deadletter;
+mod guard;
 mod moving;
 mod publish;
 mod settle;
@@ -14,6 +15,7 @@ mod tables;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::barrier::Barrier;
 use crate::conn::{ConnId, Io};
 use crate::event::{Access, Event, Resource};
 use crate::hash::{Map, Seeded};
@@ -97,6 +99,8 @@ pub struct Totals {
     pub returned: u64,
     pub dead_lettered: u64,
     pub connections_opened: u64,
+    /// Held back by a barrier.
+    pub duplicates: u64,
 }
 
 /// The broker's tables and what is due in them.
@@ -151,6 +155,12 @@ pub struct Broker {
     delayed: Map<u64, Delayed>,
     delayed_count: u64,
     route_mark: u64,
+    /// The last route depends on more than exchange and key: a barrier stands on it.
+    route_guarded: bool,
+    /// What barriers said of the message that is being published.
+    guards: Vec<guard::Guard>,
+    /// What came by relay links.
+    pub fabric: Barrier,
     route: Vec<QueueId>,
     requests: u64,
     serial: u64,
@@ -201,6 +211,9 @@ impl Broker {
             delayed: Map::with_hasher(seed),
             delayed_count: 0,
             route_mark: 0,
+            route_guarded: false,
+            guards: Vec::new(),
+            fabric: Barrier::new(guard::fabric_settings(), seed),
             route: Vec::new(),
             requests: 0,
             // Every start has numbers of its own: nobody publishes a message per nanosecond.

@@ -8,6 +8,7 @@
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
+use super::guard::Place;
 use super::{Broker, Dying, Reason};
 use crate::fields;
 use crate::message::{Message, Name};
@@ -26,7 +27,7 @@ pub struct Published {
     pub queues: usize,
     /// Some queue refused it (`reject-publish`).
     pub rejected: bool,
-    /// It is safe once the disk has it.
+    /// It, or the first copy of what was held back, is safe once the disk has it.
     pub stored: bool,
 }
 
@@ -49,6 +50,18 @@ impl Broker {
     /// The queues a message reaches. The caller hands the vector back by assigning `route`, so that it is not allocated
     /// anew.
     pub fn route_of(&mut self, exchange: ExchangeId, message: &Message, more_keys: &[&[u8]]) -> Vec<QueueId> {
+        self.route_past(None, exchange, message, more_keys)
+    }
+
+    /// The queues a message reaches that the barrier of an exchange has let pass before.
+    fn route_past(
+        &mut self,
+        passed: Option<ExchangeId>,
+        exchange: ExchangeId,
+        message: &Message,
+        more_keys: &[&[u8]],
+    ) -> Vec<QueueId> {
+        self.route_guarded = false;
         let mut targets = std::mem::take(&mut self.route);
         targets.clear();
         self.route_mark += 1;
@@ -60,6 +73,13 @@ impl Broker {
             if std::mem::replace(&mut exchange.mark, mark) == mark {
                 continue;
             }
+            if exchange.barrier.is_some() && passed != Some(id) {
+                self.route_guarded = true;
+                if self.guard(Place::Exchange(id), message) {
+                    continue;
+                }
+            }
+            let Some(exchange) = self.exchanges.get_mut(id) else { continue };
             let before = targets.len() + visit.len();
             let mut matched = false;
             let queues = &mut self.queues;
@@ -99,7 +119,13 @@ impl Broker {
 
     /// Gives a vector from `route_of` back for the next one.
     pub fn recycle_route(&mut self, targets: Vec<QueueId>) {
+        self.guards.clear();
         self.route = targets;
+    }
+
+    /// Must the next message to the same place be routed anew, because this one met a barrier?
+    pub fn route_is_guarded(&self) -> bool {
+        self.route_guarded
     }
 
     /// Puts a message into these queues.
@@ -117,13 +143,17 @@ impl Broker {
                 None => {}
             }
         }
-        if published.queues == 0 {
-            self.totals.unroutable += 1;
-        }
         // What cannot be stored was not taken, whatever memory says.
-        match self.store_message(message) {
+        let kept = self.store_message(message);
+        match kept {
             Some(stored) => published.stored = stored,
             None => published.rejected = true,
+        }
+        if !self.guards.is_empty() {
+            self.settle_guards(message, &mut published, kept.is_some());
+        }
+        if published.queues == 0 {
+            self.totals.unroutable += 1;
         }
         published
     }
@@ -132,6 +162,9 @@ impl Broker {
     fn enqueue(&mut self, id: QueueId, message: &Rc<Message>) -> Option<Offer> {
         let now_ns = self.now_ns;
         self.work_left = self.work_left.saturating_sub(1);
+        if self.queues.get(id)?.barrier.is_some() && self.guard(Place::Queue(id), message) {
+            return Some(Offer::Taken);
+        }
         let stored = self.is_stored(id, message);
         let queue = self.queues.get_mut(id)?;
         if queue.stream.is_some() {
@@ -139,6 +172,7 @@ impl Broker {
         }
         let offer = queue.offer(message, now_ns, stored);
         if let Offer::Rejected { dead_letter } = offer {
+            self.unguard(id);
             if dead_letter {
                 // Later in this call: full queues that refer to each other must not nest.
                 self.dying.push_back(Dying {
@@ -195,20 +229,36 @@ impl Broker {
         }
     }
 
-    /// Keeps a message until its time, then routes it as `publish` would.
-    pub fn delay(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[Box<[u8]>], delay_ms: u64) {
+    /// Keeps a message until its time, then routes it as `publish` would. The barrier of its exchange looks at it now.
+    pub fn delay(
+        &mut self,
+        exchange: ExchangeId,
+        message: &Rc<Message>,
+        more_keys: &[Box<[u8]>],
+        delay_ms: u64,
+    ) -> Published {
+        let guarded = self.exchanges.get(exchange).is_some_and(|exchange| exchange.barrier.is_some());
+        let known = guarded && self.guard(Place::Exchange(exchange), message);
+        let mut published = Published { queues: usize::from(!known), ..Published::default() };
+        self.settle_guards(message, &mut published, true);
+        if known {
+            return published;
+        }
         self.delayed_count += 1;
         let delayed = Delayed { exchange, message: Rc::clone(message), more_keys: more_keys.to_vec() };
         self.delayed.insert(self.delayed_count, delayed);
         let at_ns = self.now_ns.saturating_add(delay_ms.saturating_mul(1_000_000)).min(NEVER - 1);
         self.timers.set(at_ns, Due::Delayed(self.delayed_count));
+        published
     }
 
     /// A delayed message's time has come.
     pub fn release_delayed(&mut self, number: u64) {
         if let Some(Delayed { exchange, message, more_keys }) = self.delayed.remove(&number) {
             let more_keys: Vec<&[u8]> = more_keys.iter().map(|key| &**key).collect();
-            self.publish(exchange, &message, &more_keys);
+            let targets = self.route_past(Some(exchange), exchange, &message, &more_keys);
+            self.deliver_to(&targets, &message);
+            self.route = targets;
         }
     }
 

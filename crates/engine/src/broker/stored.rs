@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredQueue, Target};
+use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredBarrier, RecoveredQueue, Target};
 
 use super::Broker;
 use crate::message::Message;
@@ -32,6 +32,8 @@ pub struct Store {
     pub fault: Option<String>,
     /// Queues that the journal knew when it was opened, until they are declared.
     pub found: Vec<RecoveredQueue>,
+    /// Ids of barriers that the journal knew when it was opened, until their barriers are there.
+    pub found_ids: Vec<RecoveredBarrier>,
     /// Reads under way, by token.
     pub(crate) reads: Vec<(u64, ReadFor)>,
     targets: Vec<Target>,
@@ -54,9 +56,9 @@ pub enum ReadFor {
 }
 
 impl Store {
-    pub fn new(journal: Journal, found: Vec<RecoveredQueue>) -> Self {
+    pub fn new(journal: Journal, found: Vec<RecoveredQueue>, found_ids: Vec<RecoveredBarrier>) -> Self {
         let (reads, targets, streams, head) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { journal, last_batch: 0, fault: None, found, reads, targets, streams, head }
+        Self { journal, last_batch: 0, fault: None, found, found_ids, reads, targets, streams, head }
     }
 }
 

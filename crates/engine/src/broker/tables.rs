@@ -9,6 +9,7 @@ use std::rc::Rc;
 use weft_wire::amqp091::table::Table;
 
 use super::{BindingRow, Broker, Permit, Principal, Route, Vhost, VhostId};
+use crate::barrier;
 use crate::change::{BindingSpec, ExchangeKind};
 use crate::event::{Access, Resource};
 use crate::hash::Map;
@@ -66,6 +67,7 @@ impl Broker {
         kind: ExchangeKind,
         flags: (bool, bool),
         alternate: Option<&str>,
+        barrier: Option<barrier::Settings>,
     ) -> Result<(), Unknown> {
         let vhost = self.vhost_named(vhost)?;
         let id = match self.find_exchange(vhost, name.as_bytes()) {
@@ -79,9 +81,12 @@ impl Broker {
                 id
             }
         };
+        let old = self.exchanges.get_mut(id).and_then(|exchange| exchange.barrier.take());
+        let barrier = self.renew_barrier(old, barrier);
         if let Some(exchange) = self.exchanges.get_mut(id) {
             (exchange.internal, exchange.delayed) = flags;
             exchange.alternate = alternate.map(|name| Rc::from(name.as_bytes()));
+            exchange.barrier = barrier;
         }
         self.generation += 1;
         Ok(())
@@ -126,6 +131,7 @@ impl Broker {
                 }
                 queue.settings = settings;
             }
+            self.renew_queue_barrier(id);
             self.touch(id);
             self.trim(id);
             self.schedule(id);
@@ -137,9 +143,19 @@ impl Broker {
             vhost.queues.insert(key, id);
         }
         self.generation += 1;
+        self.renew_queue_barrier(id);
         self.find_stored(id);
         self.schedule(id);
         Ok(id)
+    }
+
+    fn renew_queue_barrier(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        let (old, settings) = (queue.barrier.take(), queue.settings.barrier.clone());
+        let barrier = self.renew_barrier(old, settings);
+        if let Some(queue) = self.queues.get_mut(id) {
+            queue.barrier = barrier;
+        }
     }
 
     pub fn delete_queue(&mut self, vhost: &str, name: &str) -> Result<(), Unknown> {

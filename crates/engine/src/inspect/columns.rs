@@ -5,6 +5,7 @@
 //! change anything. Rule: a column reads one thing and allocates at most its own text.
 
 use super::{Cell, Column, Table};
+use crate::barrier::Barrier;
 use crate::broker::VhostId;
 use crate::conn::Conn;
 use crate::engine::Engine;
@@ -22,6 +23,10 @@ fn text(bytes: &[u8]) -> Cell {
 
 fn number(number: usize) -> Cell {
     Cell::Number(number as u64)
+}
+
+fn barrier_number(barrier: &Option<Box<Barrier>>, read: fn(&Barrier) -> u64) -> Cell {
+    barrier.as_ref().map_or(Cell::Absent, |barrier| Cell::Number(read(barrier)))
 }
 
 fn vhost_text(engine: &Engine, id: Option<VhostId>) -> Cell {
@@ -102,6 +107,9 @@ const QUEUE_COLUMNS: &[Column<Queue>] = &[
     ("expired", |_, _, queue| Cell::Number(queue.counters.expired)),
     ("dropped", |_, _, queue| Cell::Number(queue.counters.dropped)),
     ("dead_lettered", |_, _, queue| Cell::Number(queue.counters.dead_lettered)),
+    ("duplicate", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.duplicates)),
+    ("barrier_ids", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.len() as u64)),
+    ("barrier_forgotten", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.forgotten)),
 ];
 
 pub(super) const STREAMS: Table<Queue> = Table {
@@ -140,4 +148,7 @@ const EXCHANGE_COLUMNS: &[Column<Exchange>] = &[
     ("name", |_, _, exchange| text(&exchange.name)),
     ("type", |_, _, exchange| Cell::Text(format!("{:?}", exchange.kind).to_lowercase())),
     ("internal", |_, _, exchange| Cell::Flag(exchange.internal)),
+    ("duplicate", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.duplicates)),
+    ("barrier_ids", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.len() as u64)),
+    ("barrier_forgotten", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.forgotten)),
 ];

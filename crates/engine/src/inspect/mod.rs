@@ -104,6 +104,7 @@ impl Engine {
             ("dead_lettered", totals.dead_lettered),
             ("delayed", broker.delayed_len() as u64),
             ("delivered", totals.delivered),
+            ("duplicate", totals.duplicates),
             ("exchanges", broker.exchanges.len() as u64),
             ("memory_bytes", broker.ledger.used()),
             ("memory_bytes_max", broker.ledger.max()),

@@ -9,6 +9,7 @@ pub mod ready;
 
 use std::rc::Rc;
 
+use crate::barrier::{self, Barrier};
 use crate::broker::VhostId;
 use crate::message::{Message, Name};
 use crate::slab::Id;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub number: u64,
     /// It is a stream, and keeps this much.
     pub stream: Option<Retention>,
+    /// What it holds back as duplicates.
+    pub barrier: Option<barrier::Settings>,
 }
 
 /// The part of a queue that is on disk only: everything behind its window.
@@ -111,6 +114,7 @@ pub struct Queue {
     pub cold: Option<Cold>,
     /// Its log, if it is a stream: then nothing is ever ready.
     pub stream: Option<Box<Stream>>,
+    pub barrier: Option<Box<Barrier>>,
     pub ring: Ring,
     /// Entries delivered and not settled.
     pub unsettled: usize,
@@ -136,6 +140,7 @@ impl Queue {
             stream: settings.stream.map(|_| Box::default()),
             settings,
             cold: None,
+            barrier: None,
             ring: Ring::default(),
             unsettled: 0,
             counters: Counters::default(),

@@ -10,6 +10,7 @@ pub mod topic;
 
 use weft_wire::amqp091::table::{Table, Value};
 
+use crate::barrier::Barrier;
 use crate::broker::VhostId;
 use crate::change::ExchangeKind;
 use crate::hash::{Map, Seeded};
@@ -37,6 +38,7 @@ pub struct Exchange {
     pub internal: bool,
     pub delayed: bool,
     pub alternate: Option<Name>,
+    pub barrier: Option<Box<Barrier>>,
     /// The last routing that came by: cycles of exchanges end here.
     pub mark: u64,
     pub published: u64,
@@ -67,7 +69,18 @@ impl Exchange {
             ExchangeKind::Topic => Bindings::Topic(TopicTable::with_hasher(seed), Map::with_hasher(seed)),
             ExchangeKind::Headers => Bindings::Headers(Vec::new()),
         };
-        Self { name, vhost, kind, internal: false, delayed: false, alternate: None, mark: 0, published: 0, table }
+        Self {
+            name,
+            vhost,
+            kind,
+            internal: false,
+            delayed: false,
+            alternate: None,
+            barrier: None,
+            mark: 0,
+            published: 0,
+            table,
+        }
     }
 
     /// Does the choice depend on more than the routing key?

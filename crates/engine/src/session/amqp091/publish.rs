@@ -296,8 +296,7 @@ impl Session {
         let published = match &finished.targets {
             Some(targets) => broker.deliver_to(targets, message),
             None if finished.delay_ms > 0 => {
-                broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms);
-                Published { queues: 1, ..Published::default() }
+                broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms)
             }
             None => self.route_and_remember(broker, number, &finished),
         };
@@ -327,7 +326,8 @@ impl Session {
             let same = memory.generation == generation && memory.exchange == Some(finished.exchange);
             let same = same && memory.names.as_ref().is_some_and(|names| names.1 == message.routing_key);
             // An exchange bound to a headers exchange is rare enough to be routed anew every time.
-            if keyed && same && more_keys.is_empty() && !memory.delayed && !broker.has_headers_exchanges() {
+            let plain = keyed && more_keys.is_empty() && !memory.delayed;
+            if plain && same && !broker.has_headers_exchanges() && !broker.route_is_guarded() {
                 memory.targets = Some(Rc::from(targets.as_slice()));
             }
         }

@@ -290,7 +290,7 @@ impl Inlet {
         // An exchange bound to a headers exchange is rare enough to be routed anew every time.
         if keyed && plain && memory.generation == broker.generation && !broker.has_headers_exchanges() {
             let targets = broker.route_of(finished.exchange, &finished.message, &[]);
-            memory.targets = Some(Rc::from(targets.as_slice()));
+            memory.targets = (!broker.route_is_guarded()).then(|| Rc::from(targets.as_slice()));
             let published = broker.deliver_to(&targets, &finished.message);
             broker.recycle_route(targets);
             return published;
@@ -303,8 +303,7 @@ impl Inlet {
 pub(super) fn route(broker: &mut Broker, finished: &Finished) -> Published {
     let message = &finished.message;
     if finished.delay_ms > 0 {
-        broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms);
-        return Published { queues: 1, ..Published::default() };
+        return broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms);
     }
     if is_reply(message) {
         return broker.reply(message);

@@ -1,0 +1,155 @@
+//! Barriers at work: duplicates are held back, and what passes is remembered.
+//!
+//! Owns the way of an id from the look (while a message is routed and offered) to the memory (once it is taken and, if
+//! it is durable, in the same batch as its id). Messages come in from `publish.rs`; what it adds to the outcome goes
+//! back there. It must never hold back what the node itself moves: a dead letter, or a message whose delay is over, is
+//! not published a second time. Rules: docs/guides/idempotency.md; what was refused or could not be stored leaves no
+//! id behind, and a duplicate is confirmed only when the first copy is safe.
+
+use super::{Broker, Published};
+use crate::barrier::{Barrier, Id, Key, Settings};
+use crate::message::Message;
+use crate::queue::QueueId;
+use crate::routing::ExchangeId;
+
+/// The number of the node's own ids in the journal; numbers of queues and exchanges are smaller.
+const FABRIC_NUMBER: u64 = u64::MAX - 1;
+/// How long the node remembers what came by relay links, and how much of it: ten minutes outlast what reconnects by
+/// itself, and a million ids take about 32 MB.
+const FABRIC_WINDOW_MS: u64 = 600_000;
+const FABRIC_IDS_MAX: usize = 1_000_000;
+
+/// Where a barrier stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Exchange(ExchangeId),
+    Queue(QueueId),
+    Fabric,
+}
+
+/// What a barrier said of the message that is being published.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard {
+    /// The message's number: what one that was never published left behind means nothing to the next.
+    serial: u64,
+    place: Place,
+    id: Id,
+    known: bool,
+}
+
+/// The settings of the node's own barrier until somebody changes them.
+pub(super) fn fabric_settings() -> Settings {
+    let (window_ms, ids_max) = (FABRIC_WINDOW_MS, FABRIC_IDS_MAX);
+    Settings { key: Key::Fabric, or_body: false, window_ms, ids_max, number: FABRIC_NUMBER }
+}
+
+impl Broker {
+    fn barrier_mut(&mut self, place: Place) -> Option<&mut Barrier> {
+        match place {
+            Place::Exchange(id) => self.exchanges.get_mut(id)?.barrier.as_deref_mut(),
+            Place::Queue(id) => self.queues.get_mut(id)?.barrier.as_deref_mut(),
+            Place::Fabric => Some(&mut self.fabric),
+        }
+    }
+
+    /// Asks a barrier: is this a duplicate? The answer is noted for `settle_guards`.
+    pub(super) fn guard(&mut self, place: Place, message: &Message) -> bool {
+        let now_ms = self.wall_ns / 1_000_000;
+        if message.deaths.is_some() {
+            return false;
+        }
+        let Some(barrier) = self.barrier_mut(place) else { return false };
+        let Some(id) = barrier.id_of(message) else { return false };
+        let known = barrier.knows(&id, now_ms);
+        self.guards.push(Guard { serial: message.traits.serial, place, id, known });
+        known
+    }
+
+    /// A message came by a relay link. Some: this node has had it, and it is to be answered as if it were published.
+    /// None: publish it next; its id is remembered with it.
+    pub fn fabric_barrier(&mut self, message: &Message) -> Option<Published> {
+        self.guards.clear();
+        if !self.guard(Place::Fabric, message) {
+            return None;
+        }
+        let mut published = Published::default();
+        self.settle_guards(message, &mut published, true);
+        Some(published)
+    }
+
+    /// The queue refused: its barrier has seen nothing.
+    pub(super) fn unguard(&mut self, id: QueueId) {
+        self.guards.retain(|guard| guard.place != Place::Queue(id));
+    }
+
+    /// The message is where it goes: duplicates count, the rest is remembered. Unless it could not be `kept`.
+    pub(super) fn settle_guards(&mut self, message: &Message, published: &mut Published, kept: bool) {
+        let mut guards = std::mem::take(&mut self.guards);
+        let (taken, refused) = (published.queues > 0, published.rejected);
+        let durable = published.stored;
+        for guard in guards.drain(..).filter(|guard| guard.serial == message.traits.serial) {
+            if guard.known {
+                self.note_duplicate(guard.place, published);
+            } else if kept && (matches!(guard.place, Place::Queue(_)) || taken && !refused) {
+                self.keep_id(guard, durable);
+            }
+        }
+        self.guards = guards;
+    }
+
+    fn note_duplicate(&mut self, place: Place, published: &mut Published) {
+        self.totals.duplicates += 1;
+        published.queues += usize::from(!matches!(place, Place::Queue(_)));
+        let Some(barrier) = self.barrier_mut(place) else { return };
+        barrier.duplicates += 1;
+        let batch = barrier.batch;
+        if let Some(store) = self.store.as_mut().filter(|store| store.journal.synced() < batch) {
+            store.last_batch = store.last_batch.max(batch);
+            published.stored = true;
+        }
+    }
+
+    fn keep_id(&mut self, guard: Guard, durable: bool) {
+        let now_ms = self.wall_ns / 1_000_000;
+        let Some(barrier) = self.barrier_mut(guard.place) else { return };
+        let until_ms = barrier.remember(guard.id, now_ms);
+        let number = barrier.settings.number;
+        let Some(store) = self.store.as_mut().filter(|_| durable && number != 0) else { return };
+        let batch = store.journal.remember(number, until_ms, &guard.id);
+        store.last_batch = batch;
+        if let Some(barrier) = self.barrier_mut(guard.place) {
+            barrier.batch = batch;
+        }
+    }
+
+    /// A barrier with these settings, and with what it knew before: of this start, or on disk.
+    pub(super) fn renew_barrier(
+        &mut self,
+        old: Option<Box<Barrier>>,
+        settings: Option<Settings>,
+    ) -> Option<Box<Barrier>> {
+        let settings = settings?;
+        if let Some(mut barrier) = old.filter(|old| old.settings.key == settings.key) {
+            barrier.settings = settings;
+            return Some(barrier);
+        }
+        let number = settings.number;
+        let mut barrier = Barrier::new(settings, self.seed);
+        if let Some(store) = self.store.as_mut().filter(|_| number != 0) {
+            let (own, others) =
+                std::mem::take(&mut store.found_ids).into_iter().partition(|ids| ids.barrier_no == number);
+            store.found_ids = others;
+            barrier.restore(own, self.wall_ns / 1_000_000);
+        }
+        Some(Box::new(barrier))
+    }
+
+    /// The node has a disk: what came by relay links before this start is known again.
+    pub fn attach(&mut self, store: super::Store) {
+        self.store = Some(store);
+        let settings = self.fabric.settings.clone();
+        if let Some(barrier) = self.renew_barrier(None, Some(settings)) {
+            self.fabric = *barrier;
+        }
+    }
+}
