@@ -24,8 +24,8 @@ const SEGMENT_END_MAX: usize = 3 << 30;
 
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
-/// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`, `commit`,
-///   `sync`, `read`, `advance`, `retry`, `close`
+/// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`,
+///   `commit`, `sync`, `read`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
 /// - looking: `messages`, `status`, `is_idle`

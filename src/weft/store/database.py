@@ -29,7 +29,7 @@ CREATE TABLE permissions (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE exchanges (
     vhost TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL, auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL, arguments TEXT NOT NULL, number INTEGER NOT NULL DEFAULT 0,
+    internal INTEGER NOT NULL, arguments TEXT NOT NULL,
     PRIMARY KEY (vhost, name)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE queues (
@@ -89,7 +89,7 @@ def _prepare(database: sqlite3.Connection, where: str) -> bool:
     database.execute("PRAGMA journal_mode = WAL")
     if is_new:
         version = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {OBJECTS} {version} COMMIT;")
+        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {OBJECTS} {NUMBERED} {version} COMMIT;")
     else:
         _upgrade(database)
     database.execute("PRAGMA synchronous = NORMAL")
