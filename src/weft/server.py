@@ -9,6 +9,7 @@ Rule: this is the only module that knows node and controllers both (ARCHITECTURE
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,16 +20,21 @@ from typing import Any, Literal, Self
 
 from weft import __version__
 from weft._kernel import Engine
-from weft.broker import Topology, TopologySettings
+from weft.broker import FabricDesk, Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
 from weft.container import Container, NodeType
 from weft.management import Host, Management
+from weft.federation import Federation, link_of, route_of
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
 from weft.net import Listener, listen, parse_endpoint, server_context
+<<<<<<< HEAD
 from weft.net.memory import listen_here
+=======
+from weft.network import Network
+>>>>>>> 1225fb9 (Links and routes of a running node: from its configuration file, by Node.add_link and Node.add_route, kept in its store)
 from weft.node.driver import Driver
 from weft.node.folder import Folder
 from weft.node.local import CREDIT_DEFAULT, Receiver
@@ -52,6 +58,7 @@ class _Parts:
     topology: Topology
     driver: Driver
     management: Management
+    network: Network
 
 
 class Node:
@@ -102,15 +109,18 @@ class Node:
             creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
             topology = Topology(store, policy, engine.queue_stats, creation)
             topology.claim = self._container.claim
+            desk = FabricDesk(topology)
+            network = Network(Federation(self.name, desk, random.random), desk, store)
+            topology.appear = network.appear
             driver = Driver(
                 engine,
-                [policy, topology, self._container],
+                [policy, topology, self._container, network],
                 connections_max=configuration.limits.connections_max,
                 on_opened=policy.connection_opened,
             )
             management = self._make_management(engine, policy, topology, driver)
             driver.add_controller(management.peers)
-            self._parts = _Parts(engine, policy, topology, driver, management)
+            self._parts = _Parts(engine, policy, topology, driver, management, network)
             life.callback(self._forget)
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
@@ -119,6 +129,10 @@ class Node:
             life.push_async_callback(management.stop)
             management.start()
             topology.on_edits = management.on_edits
+            desk.watch(network.on_binding)
+            life.push_async_callback(network.stop)
+            network.start(driver)
+            network.configure(configuration.links, configuration.routes)
             life.callback(self._stop_listening)
             life.callback(listen_here(self.name, driver.accept))
             for place in configuration.listen:
@@ -144,11 +158,14 @@ class Node:
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, self._configuration, configuration))
         parts.management.serve_vhosts()
+        parts.network.configure(configuration.links, configuration.routes)
         self._configuration = replace(
             self._configuration,
             users=configuration.users,
             vhosts=configuration.vhosts,
             permissions=configuration.permissions,
+            links=configuration.links,
+            routes=configuration.routes,
         )
 
     def quiesce(self) -> None:
@@ -285,6 +302,23 @@ class Node:
         parts = self._running
         table = dict(arguments or {})
         parts.driver.apply(parts.topology.unbind(vhost, source, destination, routing_key, kind=kind, arguments=table))
+
+    # the fabric
+
+    @property
+    def network(self) -> Network:
+        """Links and routes to other nodes."""
+        return self._running.network
+
+    def add_link(self, name: str, urls: str | Sequence[str], **options: Any) -> None:
+        """Keep a connection to another node; see `weft.federation.Link` for options."""
+        self.network.add_link(link_of({"name": name, "urls": urls, **options}))
+
+    def add_route(self, link: str, kind: str, **options: Any) -> str:
+        """Carry messages over a link; the route's name. See `weft.federation.Route` for options."""
+        route = route_of({"link": link, "kind": kind, **options})
+        self.network.add_route(route)
+        return route.name
 
     # addresses that a program answers itself
 

@@ -7,7 +7,8 @@ It never sees a message, and asks whether someone is allowed through a small int
 The rules are AMQP 0-9-1's with RabbitMQ's extensions, and AMQP 1.0 part 3 for links.
 """
 
+from weft.broker.fabric import FabricDesk
 from weft.broker.settings import TopologySettings
 from weft.broker.topology import Topology
 
-__all__ = ["Topology", "TopologySettings"]
+__all__ = ["FabricDesk", "Topology", "TopologySettings"]

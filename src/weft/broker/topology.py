@@ -65,6 +65,8 @@ class Topology:
         """Whoever answers at some addresses itself may change where an accepted link ends."""
         self.on_edits: Callable[[list[tuple[bool, Record]]], None] = lambda _: None
         """Told of what was made (True) or dropped, once it is stored."""
+        self.appear: Callable[[str, str], list[Change]] = lambda _vhost, _address: []
+        """Makes what is at an address of the node's own (it begins with `$`) when it is first asked for."""
         self._load()
 
     def start(self) -> list[Change]:
@@ -129,15 +131,21 @@ class Topology:
     def _on_attach(self, event: AttachRequested) -> list[Change]:
         try:
             tables, caller = self._caller(event.principal, event.conn)
+            made = self._appear(tables, event.terminus.address or "")
             attaching = Attaching(tables, caller, self._containers.get(event.conn, ""), event)
             attached = links.attach(attaching, may_create=self.settings.auto_create_queues)
-            changes = self._commit(tables, attached.edits)
+            changes = [*made, *self._commit(tables, attached.edits)]
         except Refused as refused:
             return [Refuse(event.request, refused.code, str(refused))]
         name = attached.link.queue
         if attached.link.watch and name is not None and dynamic.is_watched(tables.queues.get(name)):
             self._ends.add(event.conn, tables.vhost, name, event.link)
         return [*changes, self.claim(tables.vhost, event, attached.link)]
+
+    def _appear(self, tables: Tables, address: str) -> list[Change]:
+        if address.startswith("$") and address not in tables.queues:
+            return self.appear(tables.vhost, address)
+        return []
 
     def _on_address(self, event: AddressRequested) -> list[Change]:
         try:

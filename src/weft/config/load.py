@@ -80,6 +80,9 @@ class Configuration:
     users: tuple[User, ...] = ()
     vhosts: tuple[str, ...] = ()
     permissions: tuple[Permission, ...] = ()
+    links: tuple[dict[str, Any], ...] = ()
+    """Links to other nodes, as tables of `weft.federation`."""
+    routes: tuple[dict[str, Any], ...] = ()
 
 
 def load(path: Path) -> Configuration:
@@ -206,6 +209,8 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         users=users,
         vhosts=vhosts,
         permissions=permissions,
+        links=tuple(checked["links"]),
+        routes=tuple(checked["routes"]),
     )
 
 

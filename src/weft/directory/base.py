@@ -76,7 +76,7 @@ class Directory(Protocol):
     async def delete(self, path: str) -> bool:
         """Take an entry away; was it there?"""
 
-    async def list(self, prefix: str) -> list[Entry]:
+    async def entries(self, prefix: str) -> list[Entry]:
         """The entries at and below a path, by path."""
 
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:

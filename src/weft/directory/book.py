@@ -64,7 +64,7 @@ class Book:
         record = self._records.get(path)
         return None if record is None or record.value is None else record
 
-    def list(self, prefix: str) -> list[Record]:
+    def entries(self, prefix: str) -> list[Record]:
         """The entries at and below a path."""
         return [r for path, r in sorted(self._records.items()) if r.value is not None and is_below(path, prefix)]
 

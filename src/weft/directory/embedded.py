@@ -61,7 +61,7 @@ class Embedded:
 
     async def stop(self) -> None:
         """Take back what was ephemeral."""
-        for record in self._book.list(""):
+        for record in self._book.entries(""):
             if record.ephemeral and record.owner == self._node:
                 await self.delete(record.path)
 
@@ -84,15 +84,15 @@ class Embedded:
             self._changed([record], "")
         return record is not None
 
-    async def list(self, prefix: str) -> list[Entry]:
+    async def entries(self, prefix: str) -> list[Entry]:
         """The entries at and below a path."""
-        return [_entry(record) for record in self._book.list(check_prefix(prefix))]
+        return [_entry(record) for record in self._book.entries(check_prefix(prefix))]
 
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:
         """Tell of everything that happens at and below a path."""
         watch = _Watch(self._watchers, check_prefix(prefix), watcher)
         self._watchers[watch] = None
-        watcher([Difference(record.path, _entry(record)) for record in self._book.list(watch.prefix)])
+        watcher([Difference(record.path, _entry(record)) for record in self._book.entries(watch.prefix)])
         return watch
 
     async def __aenter__(self) -> Self:

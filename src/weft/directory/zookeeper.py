@@ -95,7 +95,7 @@ class ZooKeeper:
         self._own.pop(check_path(path), None)
         return await self._call(lambda: self._delete(path))
 
-    async def list(self, prefix: str) -> list[Entry]:
+    async def entries(self, prefix: str) -> list[Entry]:
         """The entries at and below a path."""
         return await self._call(lambda: self._list(check_prefix(prefix)))
 

@@ -8,10 +8,8 @@ Read docs/guides/network.md for use, docs/decisions/0010 for how bindings travel
 
 from weft.federation.controller import Federation, Joined, Post, Step
 from weft.federation.records import Link, Route, link_of, parse_url, route_of, to_table
-from weft.federation.uplink import Dial
 
 __all__ = [
-    "Dial",
     "Federation",
     "Joined",
     "Link",

@@ -23,10 +23,19 @@ from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
 from weft.federation.reach import Key, Reach
 from weft.federation.records import Link, Route
-from weft.federation.uplink import Dial, Uplink
+from weft.federation.uplink import Uplink
+from weft.model.actions import Dial, Hangup
 from weft.model.changes import Change, CloseConnection, OpenLink
 from weft.model.errors import Refused, RemoteProtocolError
-from weft.model.events import ConnectionClosed, Event, LinkAttached, LinkDetached, PeerOpened
+from weft.model.events import (
+    ConnectionClosed,
+    DialFailed,
+    Dialled,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    PeerOpened,
+)
 
 VHOST = "/"
 """Where this node's own control queues are."""
@@ -56,7 +65,7 @@ class Joined:
     node: str
 
 
-Step = Change | Dial | Post | Joined
+Step = Change | Dial | Hangup | Post | Joined
 
 
 class Federation:
@@ -69,6 +78,8 @@ class Federation:
         self._chance = chance
         self._uplinks: dict[str, Uplink] = {}
         self._by_conn: dict[int, Uplink] = {}
+        self._by_dial: dict[int, Uplink] = {}
+        self._dials = 0
         self._routes: dict[str, Route] = {}
         self._announcers: dict[str, Announcer] = {}
         self._carriers = Carriers(chance)
@@ -161,28 +172,20 @@ class Federation:
 
     # what the node reports
 
-    def dialled(self, link: str, attempt: int, conn: int, now_ns: int) -> list[Step]:
-        """A dial has led to a connection."""
-        uplink = self._uplinks.get(link)
-        if uplink is None or uplink.attempt != attempt or uplink.state != "connecting":
-            return [CloseConnection(conn)]
-        uplink.dialled(conn, now_ns)
-        self._by_conn[conn] = uplink
-        return []
-
-    def dial_failed(self, link: str, attempt: int, cause: str, now_ns: int) -> list[Step]:
-        """A dial has led nowhere."""
-        uplink = self._uplinks.get(link)
-        if uplink is None or uplink.attempt != attempt:
-            return []
-        uplink.lost(cause, now_ns)
-        return self.tick(now_ns)
-
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Step]:
         """Follow connections and links; leave the rest to others."""
         steps: list[Step] = []
         for event in events:
             match event:
+                case Dialled():
+                    uplink = self._by_dial.get(event.dial)
+                    if uplink is not None:
+                        uplink.dialled(event.conn, now_ns)
+                        self._by_conn[event.conn] = uplink
+                case DialFailed():
+                    uplink = self._by_dial.pop(event.dial, None)
+                    if uplink is not None:
+                        uplink.lost(event.text, now_ns)
                 case PeerOpened():
                     steps += self._on_opened(event, now_ns)
                 case ConnectionClosed():
@@ -199,8 +202,10 @@ class Federation:
         """Do what is due: attempts to connect and to attach, comparisons."""
         steps: list[Step] = []
         for uplink in self._uplinks.values():
-            dial = uplink.tick(now_ns)
+            dial = uplink.tick(self._dials + 1, now_ns)
             if dial is not None:
+                self._dials += 1
+                self._by_dial[dial.dial] = uplink
                 steps.append(dial)
         steps += self._carriers.tick(now_ns)
         for announcer in self._announcers.values():
@@ -260,6 +265,7 @@ class Federation:
         if event.node == self.node:
             uplink.lost(f"the peer is called {self.node} too, or is this node itself", now_ns)
             del self._by_conn[event.conn]
+            self._by_dial.pop(uplink.dial, None)
             return [CloseConnection(event.conn)]
         uplink.opened(event.container, event.node, event.properties, now_ns)
         steps: list[Step] = []
@@ -274,6 +280,7 @@ class Federation:
         uplink = self._by_conn.pop(event.conn, None)
         if uplink is None:
             return []
+        self._by_dial.pop(uplink.dial, None)
         self._lose(uplink, event.cause)
         uplink.lost(event.cause, now_ns)
         return []
@@ -285,11 +292,10 @@ class Federation:
                 announcer.stop(cause)
 
     def _hang_up(self, uplink: Uplink, now_ns: int) -> list[Step]:
-        conn = uplink.conn
         uplink.close(now_ns)
         self._lose(uplink, "the link was removed")
-        self._by_conn.pop(conn, None)
-        return [CloseConnection(conn)] if conn else []
+        self._by_conn.pop(uplink.conn, None)
+        return [Hangup(uplink.dial)] if self._by_dial.pop(uplink.dial, None) is not None else []
 
     # the control channel
 
@@ -392,8 +398,11 @@ class Federation:
             exchange=route.exchange,
             routing_key=key,
             credit=route.credit,
+            backlog_max=route.backlog_max or None,
             durable=durable,
             relay=True,
+            # What no binding here wants is forgotten, as for any publisher; what was in a queue stays there.
+            refusal="modify" if route.kind == "queue" else "accept",
         )
         return self._carriers.open(uplink.link.name, route.name, ask)
 

@@ -125,6 +125,8 @@ class Route:
     durable: bool = True
     """Survives a restart of this node, and so does what waits for it at the source."""
     credit: int = CREDIT_DEFAULT
+    backlog_max: int = 0
+    """pull: no more while this many of the route's messages wait here for consumers; 0: no such bound."""
     mode: Mode = "any"
     """Which messages may leave by it: `any` (the default) all, `ring` those that have not passed the peer yet,
     `complete` those published at the source itself.
@@ -139,6 +141,7 @@ class Route:
         _check_choice(f"{where}: direction", self.direction, get_args(Direction))
         _check_choice(f"{where}: mode", self.mode, get_args(Mode))
         _check_range(f"{where}: credit", self.credit, 1, CREDIT_MAX)
+        _check_range(f"{where}: backlog_max", self.backlog_max, 0, 2**31)
         _check_range(f"{where}: expires_ms", self.expires_ms, 1_000, 315_360_000_000)
         if self.kind == "queue":
             if not self.queue:

@@ -1,7 +1,7 @@
 """One link's life: waiting, connecting, operational, and the reason for each.
 
-Owns the state machine of a link: which address is tried next and when. Dial results, PeerOpened and ConnectionClosed
-come in; a `Dial` to carry out goes out when it is due.
+Owns the state machine of a link: which address is tried next and when. Dialled, DialFailed, PeerOpened and
+ConnectionClosed come in; a `Dial` to carry out goes out when it is due.
 It must not open sockets or know routes: it says what is to be done and when to ask again.
 Rule: every address is tried once before the wait grows (qpidd's failover list); a refused password is tried again too,
 at the longest wait, because operators mend passwords at the other end.
@@ -10,24 +10,15 @@ at the longest wait, because operators mend passwords at the other end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from weft.federation.backoff import wait_ns
 from weft.federation.records import Link, Peer
+from weft.model.actions import Dial, Trust
 from weft.model.events import Table
 
 State = Literal["waiting", "connecting", "operational", "closed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Dial:
-    """Connect to a peer; answer with `dialled` or `dial_failed`."""
-
-    link: str
-    peer: Peer
-    attempt: int
-    """Answers to an older attempt are not listened to."""
 
 
 class Uplink:
@@ -45,7 +36,8 @@ class Uplink:
         self.since_ns = 0
         self.connects = 0
         """How often it became operational."""
-        self.attempt = 0
+        self.dial = 0
+        """The number of the dial under way."""
         self._chance = chance
         self._due_ns = 0
         self._failures = 0
@@ -62,13 +54,24 @@ class Uplink:
         """When `tick` has something to do."""
         return self._due_ns if self.state == "waiting" else None
 
-    def tick(self, now_ns: int) -> Dial | None:
-        """Try, if it is time to."""
+    def tick(self, number: int, now_ns: int) -> Dial | None:
+        """Try under this number, if it is time to."""
         if self.state != "waiting" or now_ns < self._due_ns:
             return None
-        self._enter("connecting", f"dialling {self.peer}", now_ns)
-        self.attempt += 1
-        return Dial(self.link.name, self.peer, self.attempt)
+        peer = self.peer
+        self._enter("connecting", f"dialling {peer}", now_ns)
+        self.dial = number
+        is_plain = peer.user is not None
+        return Dial(
+            number,
+            peer.host,
+            peer.port,
+            trust=Trust(Path(self.link.tls_ca) if self.link.tls_ca else None) if peer.tls else None,
+            mechanism="PLAIN" if is_plain else "ANONYMOUS",
+            response=f"\0{peer.user}\0{peer.password}".encode() if is_plain else b"",
+            hostname="" if peer.vhost == "/" else f"vhost:{peer.vhost}",
+            idle_ms=self.link.heartbeat_s * 1_000,
+        )
 
     def dialled(self, conn: int, now_ns: int) -> None:
         """The socket is there; the peer has not said who it is."""

@@ -104,9 +104,9 @@ async def test_a_list_is_what_is_below(pair: tuple[Directory, Directory]) -> Non
     one, other = pair
     for path in ("/a/1", "/a/2/x", "/ab", "/b"):
         await one.put(path, {"at": path})
-    assert [entry.path for entry in await other.list("/a")] == ["/a/1", "/a/2/x"]
-    assert [entry.path for entry in await other.list("/")] == ["/a/1", "/a/2/x", "/ab", "/b"]
-    assert await other.list("/none") == []
+    assert [entry.path for entry in await other.entries("/a")] == ["/a/1", "/a/2/x"]
+    assert [entry.path for entry in await other.entries("/")] == ["/a/1", "/a/2/x", "/ab", "/b"]
+    assert await other.entries("/none") == []
 
 
 async def test_a_watcher_hears_what_is_there_and_what_happens(pair: tuple[Directory, Directory]) -> None:

@@ -76,7 +76,7 @@ async def test_random_fabrics_agree(seed: int) -> None:
         for sender, receiver in (sorted(edge), sorted(edge, reverse=True)):
             wire.extend((sender, receiver, piece) for piece in nodes[sender].everything())
     deliver()
-    views = [[(entry.path, entry.value) for entry in await node.list("/")] for node in nodes.values()]
+    views = [[(entry.path, entry.value) for entry in await node.entries("/")] for node in nodes.values()]
     assert all(view == views[0] for view in views)
 
 
@@ -88,7 +88,7 @@ async def test_lasting_entries_are_stored() -> None:
         await directory.put("/gone", {"n": 1})
         await directory.delete("/gone")
     async with Embedded("a", store) as directory:
-        assert [entry.path for entry in await directory.list("/")] == ["/kept"]
+        assert [entry.path for entry in await directory.entries("/")] == ["/kept"]
         assert (await directory.put("/kept", {"n": 2})).version > 3
     store.close()
 

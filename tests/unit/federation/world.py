@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weft.federation import Dial, Federation, Joined, Link, Post, Route, control
+from weft.federation import Federation, Joined, Link, Post, Route, control
 from weft.federation.reach import Key
+from weft.model.actions import Dial, Hangup
 from weft.model.changes import Change, CloseConnection, CloseLink, OpenLink
 from weft.model.errors import Refused
-from weft.model.events import ConnectionClosed, Event, LinkAttached, LinkDetached, PeerOpened
+from weft.model.events import ConnectionClosed, DialFailed, Dialled, Event, LinkAttached, LinkDetached, PeerOpened
 
 STEPS_MAX = 200_000
 PLAIN = "{}"
@@ -84,6 +85,7 @@ class Socket:
 
     owner: str
     peer: str
+    dial: int
     links: dict[int, OpenLink] = field(default_factory=dict)
 
 
@@ -189,19 +191,22 @@ class World:
                     self.sockets[step.conn].links.pop(step.link, None)
             case CloseConnection():
                 self._close(step.conn, "closed")
+            case Hangup():
+                for conn in [c for c, s in self.sockets.items() if (s.owner, s.dial) == (node, step.dial)]:
+                    del self.sockets[conn]
             case Joined():
                 pass
             case _:
                 raise AssertionError(f"nobody does {step}")
 
     def _dial(self, node: str, dial: Dial) -> None:
-        federation, peer = self.nodes[node], dial.peer.host
+        peer = dial.host
         if peer not in self.up or (node, peer) in self.cut:
-            self.do(node, federation.dial_failed(dial.link, dial.attempt, "refused", self.now_ns))
+            self._tell(node, DialFailed(dial.dial, "refused"))
             return
         self._conn += 1
-        self.sockets[self._conn] = Socket(node, peer)
-        self.do(node, federation.dialled(dial.link, dial.attempt, self._conn, self.now_ns))
+        self.sockets[self._conn] = Socket(node, peer, dial.dial)
+        self._tell(node, Dialled(dial.dial, self._conn))
         self._tell(node, PeerOpened(self._conn, peer, peer, {"product": "weft"}))
 
     def _attach(self, node: str, ask: OpenLink) -> None:

@@ -1,0 +1,230 @@
+"""A node's place in the fabric: runs what federation decides, on the node's loop.
+
+Owns the timers, dials and control messages behind `weft.federation`, and which links and routes are stored. Steps come
+from the controller; changes go to the driver, dials to the network, posts into queues of this node.
+It must decide nothing: whatever needs a rule is asked of the controller.
+Rule: steps of one decision are carried out in order, changes before posts and dials (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from time import monotonic_ns
+from typing import Any
+
+from weft.federation import Federation, Joined, Link, Post, Route, Step, control, link_of, route_of, to_table
+from weft.federation.desk import Desk
+from weft.model.actions import Action
+from weft.model.changes import Change
+from weft.model.errors import ConfigError, Refused, RemoteProtocolError
+from weft.model.events import (
+    ConnectionClosed,
+    DialFailed,
+    Dialled,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    PeerOpened,
+)
+from weft.node.driver import Driver
+from weft.node.local import Message
+from weft.store import Store
+
+LOG = logging.getLogger("weft")
+
+VHOST = "/"
+LINK, ROUTE = "link", "route"
+FLUSH_S = 0.01
+"""Bindings that change within this time of each other travel together."""
+CONTROL_CREDIT = 100
+_OURS = (Dialled, DialFailed, PeerOpened, ConnectionClosed, LinkAttached, LinkDetached)
+
+
+class Network:
+    """Links and routes of a running node. It is a controller of the driver, too."""
+
+    def __init__(self, federation: Federation, desk: Desk, store: Store) -> None:
+        self.federation = federation
+        self._desk = desk
+        self._listening: set[str] = set()
+        self.on_joined: Callable[[str], None] = lambda _node: None
+        self.others: dict[str, Callable[[control.Said], None]] = {}
+        """Takers of control messages that are not federation's, by their op."""
+        self._store = store
+        self._configured: set[tuple[str, str]] = set()
+        self._driver: Driver | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # life
+
+    def start(self, driver: Driver) -> None:
+        """Begin to connect; definitions of the store first."""
+        self._driver = driver
+        for table in self._store.objects(LINK).values():
+            self._do(self.federation.put_link(link_of(table), monotonic_ns()))
+        for table in self._store.objects(ROUTE).values():
+            self._do(self.federation.put_route(route_of(table), monotonic_ns()))
+        self._rearm()
+
+    def appear(self, vhost: str, address: str) -> list[Change]:
+        """The queue for control messages in a virtual host, when somebody asks for it first."""
+        if address != control.ADDRESS or vhost in self._listening or self._driver is None:
+            return []
+        self._listening.add(vhost)
+        asyncio.get_running_loop().call_soon(self.spawn, self._listen(vhost))
+        return self._desk.make_queue(vhost, control.ADDRESS, durable=False, arguments={})
+
+    async def stop(self) -> None:
+        """Dial no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._driver = None
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run something until it ends or the node does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # what an operator wants
+
+    def configure(self, links: Sequence[Mapping[str, Any]], routes: Sequence[Mapping[str, Any]]) -> None:
+        """Have exactly these links and routes of a configuration file, beside those made at run time."""
+        wanted_links = [link_of(table) for table in links]
+        wanted_routes = [route_of(table) for table in routes]
+        names = {(LINK, link.name) for link in wanted_links} | {(ROUTE, route.name) for route in wanted_routes}
+        for kind, name in sorted(self._configured - names, reverse=True):  # routes before the links under them
+            self._do((self.federation.remove_route if kind == ROUTE else self.federation.remove_link)(name, _now()))
+        self._configured = names
+        for link in wanted_links:
+            self._do(self.federation.put_link(link, _now()))
+        for route in wanted_routes:
+            try:
+                self._do(self.federation.put_route(route, _now()))
+            except Refused as refused:
+                raise ConfigError(str(refused)) from None
+
+    def add_link(self, link: Link) -> None:
+        """Make a link, or change it."""
+        self._refuse_configured(LINK, link.name)
+        self._keep(LINK, link)
+        self._do(self.federation.put_link(link, _now()))
+
+    def remove_link(self, name: str) -> None:
+        """Take a link away."""
+        self._refuse_configured(LINK, name)
+        self._do(self.federation.remove_link(name, _now()))
+        self._forget(LINK, name)
+
+    def add_route(self, route: Route) -> None:
+        """Make a route, or change it."""
+        self._refuse_configured(ROUTE, route.name)
+        steps = self.federation.put_route(route, _now())
+        self._keep(ROUTE, route)
+        self._do(steps)
+
+    def remove_route(self, name: str) -> None:
+        """Take a route away."""
+        self._refuse_configured(ROUTE, name)
+        self._do(self.federation.remove_route(name, _now()))
+        self._forget(ROUTE, name)
+
+    def _refuse_configured(self, kind: str, name: str) -> None:
+        if (kind, name) in self._configured:
+            raise Refused(f"{kind} '{name}' is in the configuration file: change it there", 406)
+
+    def _keep(self, kind: str, record: Link | Route) -> None:
+        if record.durable:
+            with self._store.transaction():
+                self._store.put_object(kind, record.name, to_table(record))
+            self._store.sync()
+
+    def _forget(self, kind: str, name: str) -> None:
+        with self._store.transaction():
+            self._store.delete_object(kind, name)
+        self._store.sync()
+
+    # what happens
+
+    def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change | Action]:
+        """As a controller of the driver: what is the driver's is answered, posts follow in the next turn."""
+        if not any(isinstance(event, _OURS) for event in events):
+            return []
+        steps: list[Step] = self.federation.on_events(events, now_ns)
+        if any(isinstance(event, PeerOpened) for event in events):
+            steps = [*self.appear(VHOST, control.ADDRESS), *steps]  # what the peer answers arrives there
+        rest = [step for step in steps if isinstance(step, Post | Joined)]
+        if self._driver is not None:
+            asyncio.get_running_loop().call_soon(self._do, rest)
+        return [step for step in steps if not isinstance(step, Post | Joined)]
+
+    def on_binding(self, vhost: str, exchange: str, destination: str, key: tuple[str, str], is_bound: bool) -> None:
+        """A binding was made or undone here."""
+        self.federation.on_binding(vhost, exchange, destination, key, is_bound)
+        if not self._flush_due and self._driver is not None:
+            self._flush_due = True
+            asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+
+    def tell(self, node: str, bodies: Sequence[bytes]) -> None:
+        """Send control messages to a neighbour."""
+        self._do(self.federation.tell(node, bodies))
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self._do(self.federation.flush())
+
+    def _do(self, steps: Sequence[Step]) -> None:
+        driver = self._driver
+        if driver is None:
+            return
+        driver.apply([step for step in steps if not isinstance(step, Post | Joined)])
+        for step in steps:
+            match step:
+                case Post(vhost, queue, body):
+                    driver.local.put(vhost, queue, body)
+                case Joined(node):
+                    self.on_joined(node)
+        self._rearm()
+
+    def _rearm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now_ns = _now()
+        delay_s = max(0.001, (self.federation.due_ns(now_ns) - now_ns) / 1e9)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._do(self.federation.tick(_now()))
+
+    async def _listen(self, vhost: str) -> None:
+        driver = self._driver
+        if driver is not None:
+            async for message in driver.local.subscribe(vhost, control.ADDRESS, CONTROL_CREDIT):
+                self._on_control(vhost, message)
+
+    def _on_control(self, vhost: str, message: Message) -> None:
+        try:
+            said = control.decode(message.body)
+            other = self.others.get(said.op)
+            if other is not None:
+                other(said)
+            else:
+                self._do(self.federation.on_control(vhost, said, _now()))
+        except RemoteProtocolError as error:
+            LOG.warning("a peer's control message was not understood: %s", error)
+        except Refused as error:
+            LOG.warning("a peer's control message could not be followed: %s", error)
+        message.accept()
+
+
+def _now() -> int:
+    return monotonic_ns()
