@@ -24,8 +24,8 @@ from weft.broker import FabricDesk, Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
 from weft.container import Container, NodeType
-from weft.management import Host, Management
 from weft.federation import Federation, link_of, route_of
+from weft.management import Host, Management
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits

@@ -81,8 +81,8 @@ class Seen:
                 self.now[difference.path] = difference.entry.value
         self._news.set()
 
-    async def until(self, wanted: dict[str, dict[str, object]]) -> None:
-        async with asyncio.timeout(WAIT_S):
+    async def until(self, wanted: dict[str, dict[str, object]], wait_s: float = WAIT_S) -> None:
+        async with asyncio.timeout(wait_s):
             while self.now != wanted:
                 self._news.clear()
                 await self._news.wait()
@@ -175,7 +175,7 @@ async def test_zookeeper_may_go_and_come_back(zookeeper: zookeepers.ZooKeeperSer
                     break
                 except Unavailable:
                     await asyncio.sleep(0.1)
-        await seen.until({"/w/presence": {"n": 1}, "/w/back": {"n": 2}})
+        await seen.until({"/w/presence": {"n": 1}, "/w/back": {"n": 2}}, 40)
 
 
 async def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
