@@ -30,11 +30,8 @@ from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
 from weft.net import Listener, listen, parse_endpoint, server_context
-<<<<<<< HEAD
 from weft.net.memory import listen_here
-=======
 from weft.network import Network
->>>>>>> 1225fb9 (Links and routes of a running node: from its configuration file, by Node.add_link and Node.add_route, kept in its store)
 from weft.node.driver import Driver
 from weft.node.folder import Folder
 from weft.node.local import CREDIT_DEFAULT, Receiver
