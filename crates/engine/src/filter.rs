@@ -1,12 +1,13 @@
 //! What a consumer wants to see.
 //!
-//! Owns the compiled filters of one consumer: a selector, a pattern on the subject, nothing of its own. A queue's entry
-//! comes in, yes or no comes out. It must never change or keep a message. Rule: the source filters of the Apache
-//! registry (docs/reference/filters.md).
+//! Owns the compiled filters of one consumer: a selector, a pattern on the subject, nothing of its own, nothing that its
+//! node has seen. A queue's entry comes in, yes or no comes out. It must never change or keep a message. Rule: the
+//! source filters of the Apache registry (docs/reference/filters.md).
 
 use crate::fields;
-use crate::message::Message;
+use crate::message::{Message, Name};
 use crate::queue::ready::Entry;
+use crate::relay::Passed;
 use crate::routing::selector::{Selector, SelectorError};
 use crate::routing::topic::pattern_matches;
 
@@ -19,6 +20,8 @@ pub struct Filter {
     not_from: Option<u64>,
     /// The marks that are wanted of a stream's messages.
     marked: Option<Marked>,
+    /// The node whose peers are not to see what passed it.
+    not_through: Option<Name>,
 }
 
 /// Messages of a stream that carry one of these filter values; those that carry none as well, if `unmarked`.
@@ -68,13 +71,20 @@ impl Filter {
         }
         let selector = selector.map(Selector::parse).transpose()?;
         let subject = subject.map(|pattern| pattern.as_bytes().into());
-        Ok(Some(Box::new(Self { selector, subject, not_from, marked: None })))
+        Ok(Some(Box::new(Self { selector, subject, not_from, ..Self::default() })))
+    }
+
+    /// The same, and nothing that passed this node.
+    pub fn not_through(filter: Option<Box<Self>>, node: &str) -> Option<Box<Self>> {
+        let filter = filter.map_or_else(Self::default, |filter| *filter);
+        Some(Box::new(Self { not_through: Some(Name::from(node.as_bytes())), ..filter }))
     }
 
     pub fn wants(&self, entry: &Entry) -> bool {
         let message = &*entry.message;
         self.not_from != Some(message.traits.publisher)
             && self.marked.as_ref().is_none_or(|marked| marked.wants(message))
+            && self.not_through.as_ref().is_none_or(|node| !Passed::of(message).trace.contains(node))
             && self.subject.as_ref().is_none_or(|pattern| pattern_matches(pattern, fields::subject(message)))
             && self
                 .selector

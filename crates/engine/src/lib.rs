@@ -25,6 +25,7 @@ pub mod memory;
 pub mod message;
 pub mod queue;
 pub mod record;
+pub mod relay;
 pub mod routing;
 pub mod session;
 pub mod slab;

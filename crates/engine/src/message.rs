@@ -91,6 +91,12 @@ impl Body {
         }
     }
 
+    /// The same bytes without the first few, which lie in the first piece.
+    pub fn without_front(&self, count: usize) -> Self {
+        debug_assert!(count <= self.first().len());
+        Self { range: self.range.start + count as u32..self.range.end, ..self.clone() }
+    }
+
     /// The first piece, which is all of it unless the message came in many frames.
     #[inline]
     pub fn first(&self) -> &[u8] {
@@ -145,6 +151,18 @@ impl Message {
             own_head: None,
             charge,
         }
+    }
+
+    /// A message whose head lies apart from its body.
+    pub fn with_own_head(
+        kind: Kind,
+        names: (Name, Name),
+        traits: Traits,
+        head: Box<[u8]>,
+        body: Body,
+        charge: Charge,
+    ) -> Self {
+        Self { own_head: Some(head), ..Self::new(kind, names, traits, 0..0, body, charge) }
     }
 
     /// The same letter in a new envelope: another head, the body not copied.

@@ -11,8 +11,10 @@ pub mod client10;
 pub mod controller;
 pub mod node;
 pub mod random;
+pub mod wire;
 
 pub use client::{Client, Item};
 pub use client10::{Client10, Said};
 pub use node::Node;
 pub use random::Random;
+pub use wire::Wire;

@@ -56,6 +56,20 @@ impl Node {
         Some(conn)
     }
 
+    /// A connection that this node opens itself.
+    pub fn connect(&mut self, dial: weft_engine::session::amqp10::Dial) -> Option<ConnId> {
+        let conn = self.engine.connect(dial)?;
+        self.peers.insert(conn, Peer::default());
+        Some(conn)
+    }
+
+    /// Python's own decisions, and everything that follows from them.
+    pub fn apply(&mut self, changes: Vec<weft_engine::change::Change>) {
+        let applied = self.engine.apply(changes);
+        assert!(applied.is_ok(), "{applied:?}");
+        self.settle();
+    }
+
     /// A peer's bytes, and everything that follows from them. The signals of the call itself are returned.
     pub fn feed(&mut self, conn: ConnId, bytes: &[u8]) -> u32 {
         let signals = self.receive(conn, bytes);

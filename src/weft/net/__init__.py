@@ -7,13 +7,12 @@ Errors are `ConfigError` (the text is wrong) and `Unavailable` (the machine says
 its text.
 """
 
-from weft.net.connect import Backoff, connect
+from weft.net.connect import connect
 from weft.net.endpoint import Endpoint, parse_endpoint
 from weft.net.listen import Listener, listen
 from weft.net.tls import client_context, server_context
 
 __all__ = [
-    "Backoff",
     "Endpoint",
     "Listener",
     "client_context",

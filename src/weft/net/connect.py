@@ -1,15 +1,13 @@
-"""Sockets that this process opens: dial an endpoint, with or without TLS, and how long to wait before the next try.
+"""Sockets that this process opens: dial an endpoint, with or without TLS.
 
-Owns the connect itself and the pace of retries. An `Endpoint`, an optional TLS context and a protocol factory come in;
-a connected protocol goes out, or `Unavailable` with the reason in words. It must never look at a byte that arrives.
-Rule: retries wait twice as long each time and a random part of it, so that a hundred peers of a node that restarts do
-not come back at the same moment.
+Owns the connect itself. An `Endpoint`, an optional TLS context and a protocol factory come in; a connected protocol
+goes out, or `Unavailable` with the reason in words. It must never look at a byte that arrives, nor try twice.
+Rule: one time limit for name, socket and TLS together, since a peer that is half there holds up whoever waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Callable
 
@@ -45,23 +43,3 @@ async def connect(
         raise Unavailable(f"cannot reach {endpoint} by TLS: {why}") from error
     except OSError as error:
         raise Unavailable(f"cannot reach {endpoint}: {reason(error)}") from error
-
-
-class Backoff:
-    """How long to wait before each try in a row."""
-
-    def __init__(self, first_ms: int = 100, most_ms: int = 10_000, *, chance: Callable[[], float] = random.random):
-        self._first_ms = first_ms
-        self._most_ms = most_ms
-        self._chance = chance
-        self._tries = 0
-
-    def next_ms(self) -> int:
-        """The wait before the next try: from half of the full one to all of it."""
-        full_ms = min(self._most_ms, self._first_ms << min(self._tries, 30))
-        self._tries += 1
-        return int(full_ms * (1 + self._chance()) / 2)
-
-    def reset(self) -> None:
-        """It worked: the next wait is the first again."""
-        self._tries = 0

@@ -101,6 +101,8 @@ pub struct Totals {
     pub connections_opened: u64,
     /// Held back by a barrier.
     pub duplicates: u64,
+    /// Relayed messages that had been here before.
+    pub looped: u64,
 }
 
 /// The broker's tables and what is due in them.

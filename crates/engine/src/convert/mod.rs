@@ -9,7 +9,7 @@ mod to_amqp091;
 mod to_amqp10;
 mod values;
 
-pub use to_amqp10::{add_headers, head_to_amqp10};
+pub use to_amqp10::{add_headers, head_to_amqp10, open_data};
 pub use to_amqp091::to_amqp091;
 
 /// The `type` of a 0-9-1 message whose body is 1.0 body sections.

@@ -15,6 +15,7 @@ use weft_wire::amqp091::table::{Table, TableWriter, Value as Value091};
 use super::values::put_as_091;
 use super::{SECTIONS_TYPE, TYPE_ANNOTATION, UUID_PREFIX, uuid_text};
 use crate::message::{Body, Kind, Message};
+use crate::relay;
 
 /// Longest short string.
 const SHORT_BYTES_MAX: usize = 255;
@@ -101,6 +102,10 @@ fn write_headers(table: &mut TableWriter<'_>, annotations: Map<'_>, application:
     for (key, value) in annotations.iter() {
         match key.as_symbol() {
             Some("x-cc") => put_as_091(table, b"CC", value),
+            Some(relay::ID) => put_as_091(table, relay::ID_HEADER, value),
+            Some(relay::TRACE) => put_as_091(table, relay::TRACE_HEADER, value),
+            // Nodes told each other; a client sees the same in its delivery and in x-death.
+            Some(relay::EXCHANGE | relay::ROUTING_KEY | relay::DEATHS | relay::PROPERTIES) => {}
             Some(key) if key.starts_with("x-basic-") => {}
             Some(key) if key.starts_with("x-") && key.len() <= SHORT_BYTES_MAX => {
                 put_as_091(table, key.as_bytes(), value);

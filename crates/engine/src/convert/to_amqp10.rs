@@ -7,8 +7,8 @@
 
 use weft_wire::amqp10::sections::{self, BodyKind};
 use weft_wire::amqp10::{
-    Composite, Header, Map, MapBuf, MessageId, Properties as Properties10, Symbol, Timestamp, Value as Value10,
-    descriptor, format, writer,
+    Composite, Compound, Header, Map, MapBuf, MessageId, Properties as Properties10, Symbol, Timestamp,
+    Value as Value10, descriptor, format, writer,
 };
 use weft_wire::amqp091::properties::Properties;
 use weft_wire::amqp091::table::{Table, TableWriter, Value as Value091};
@@ -16,10 +16,17 @@ use weft_wire::amqp091::table::{Table, TableWriter, Value as Value091};
 use super::values::{put_as_10, put_as_091, symbol, text};
 use super::{SECTIONS_TYPE, TYPE_ANNOTATION, uuid_of_urn};
 use crate::message::{Kind, Message};
+use crate::relay;
 
-/// Appends all sections before the body's own bytes. `header` has what the node knows of the delivery, `annotations`
-/// what it adds.
-pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut annotations: MapBuf) {
+/// Appends all sections before the body's own bytes. `header` has what the node knows of the delivery, `mark` adds what
+/// it has to annotate; if it is `stamped`, identity and trace are among that.
+pub fn head_to_amqp10(
+    out: &mut Vec<u8>,
+    message: &Message,
+    header: Header,
+    stamped: bool,
+    mark: impl FnOnce(&mut Compound<'_>),
+) {
     let own = Properties::decode(message.head()).unwrap_or_default();
     let headers = own.headers.unwrap_or(Table::EMPTY);
     let header =
@@ -27,11 +34,17 @@ pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut 
     header.encode(out);
     let is_sections = own.message_type == Some(SECTIONS_TYPE) && holds_sections(message);
     let mut application = MapBuf::new();
+    let start = out.len();
+    writer::put_descriptor(out, descriptor::MESSAGE_ANNOTATIONS);
+    let mut annotations = Compound::map(out);
+    mark(&mut annotations);
     for (key, value) in headers.iter() {
         match (key, value) {
             (b"CC", Value091::Array(_)) => {
-                annotations.put_with(Value10::Symbol("x-cc"), |out| put_as_10(out, value));
+                annotations.value(&Value10::Symbol("x-cc"));
+                annotations.item(|out| put_as_10(out, value));
             }
+            (relay::ID_HEADER | relay::TRACE_HEADER, _) if stamped => {}
             ([b'x', b'-', ..], _) => put_annotation(&mut annotations, key, value, message.deaths.is_some()),
             (_, Value091::Array(_) | Value091::Table(_)) => {}
             _ => {
@@ -42,10 +55,13 @@ pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut 
         }
     }
     if let Some(name) = own.message_type.filter(|_| !is_sections).and_then(text) {
-        annotations.put(Value10::Symbol(TYPE_ANNOTATION), Value10::String(name));
+        annotations.value(&Value10::Symbol(TYPE_ANNOTATION));
+        annotations.value(&Value10::String(name));
     }
-    if !annotations.is_empty() {
-        sections::put_map(out, descriptor::MESSAGE_ANNOTATIONS, annotations.as_map());
+    let is_bare = annotations.is_empty();
+    annotations.finish();
+    if is_bare {
+        out.truncate(start);
     }
     let properties = properties_of(&own);
     if properties != Properties10::default() {
@@ -55,16 +71,21 @@ pub fn head_to_amqp10(out: &mut Vec<u8>, message: &Message, header: Header, mut 
         sections::put_map(out, descriptor::APPLICATION_PROPERTIES, application.as_map());
     }
     if !is_sections {
-        writer::put_descriptor(out, descriptor::DATA);
-        open_binary(out, message.body_len());
+        open_data(out, message.body_len());
     }
 }
 
-fn put_annotation(annotations: &mut MapBuf, key: &[u8], value: Value091<'_>, has_deaths: bool) {
+fn put_annotation(annotations: &mut Compound<'_>, key: &[u8], value: Value091<'_>, has_deaths: bool) {
     // The record of this node says the same, and more.
     let is_old_record = has_deaths && (key == b"x-death" || key.starts_with(b"x-first-death-"));
-    if let Some(key) = symbol(key).filter(|_| !is_old_record) {
-        annotations.put_with(Value10::Symbol(key), |out| put_as_10(out, value));
+    let key = match key {
+        relay::ID_HEADER => Some(relay::ID),
+        relay::TRACE_HEADER => Some(relay::TRACE),
+        key => symbol(key),
+    };
+    if let Some(key) = key.filter(|_| !is_old_record) {
+        annotations.value(&Value10::Symbol(key));
+        annotations.item(|out| put_as_10(out, value));
     }
 }
 
@@ -97,8 +118,9 @@ fn holds_sections(message: &Message) -> bool {
     sections::scan(&body).is_ok_and(|found| found.head.body_start == 0 && found.kind != BodyKind::Absent)
 }
 
-/// Opens a binary of `len` bytes; the caller appends them.
-fn open_binary(out: &mut Vec<u8>, len: usize) {
+/// Opens a data section of `len` bytes; the caller appends them.
+pub fn open_data(out: &mut Vec<u8>, len: usize) {
+    writer::put_descriptor(out, descriptor::DATA);
     match u8::try_from(len) {
         Ok(len) => out.extend_from_slice(&[format::VBIN8, len]),
         Err(_) => {

@@ -106,6 +106,7 @@ impl Engine {
             ("delivered", totals.delivered),
             ("duplicate", totals.duplicates),
             ("exchanges", broker.exchanges.len() as u64),
+            ("looped", totals.looped),
             ("memory_bytes", broker.ledger.used()),
             ("memory_bytes_max", broker.ledger.max()),
             ("published", totals.published),

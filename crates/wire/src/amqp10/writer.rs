@@ -189,6 +189,11 @@ impl<'v> Compound<'v> {
         Self { out, start, count: 0, nulls: 0 }
     }
 
+    /// Whether nothing was appended yet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Appends what `put` writes, which must be exactly one value.
     #[inline]
     pub fn item(&mut self, put: impl FnOnce(&mut Vec<u8>)) {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use weft_wire::amqp10::{
     Attach, AttachTarget, Coordinator, DistributionMode, MapBuf, Performative, Role, SenderSettleMode, Source, Symbol,
-    Symbols, Target, TerminusExpiryPolicy, condition, encode, outcome_name, txn_capability,
+    Symbols, Target, TerminusExpiryPolicy, Value, condition, encode, outcome_name, txn_capability,
 };
 
 use super::channel::NO_HANDLE;
@@ -26,6 +26,7 @@ use crate::filter::Filter;
 use crate::message::Name;
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
+use crate::relay;
 use crate::session::Answer;
 
 /// The attach that waits for Python.
@@ -103,7 +104,7 @@ impl Session {
             link: attach.name.to_owned(),
             peer_sends,
             terminus: Box::new(terminus),
-            relay: String::new(),
+            relay: relay_of(attach).unwrap_or_default().to_owned(),
         });
         self.pending = Some(Pending { number, body: body.into() });
         io.parked = Some(Wait::Answer(request));
@@ -201,7 +202,9 @@ impl Session {
         attach: &Attach<'_>,
         plan: &LinkPlan,
     ) -> Result<(), Refusal> {
-        let goal = Self::goal(broker, self.vhost, plan)?;
+        let relay = relay_of(attach);
+        let goal = Self::goal(broker, self.vhost, plan, relay.is_some())?;
+        let properties = relay_properties(broker, relay.is_some());
         let Some(AttachTarget::Target(asked)) = attach.target else {
             return Err((condition::INVALID_FIELD, "no target".to_owned()));
         };
@@ -214,11 +217,12 @@ impl Session {
         let answer = Attach {
             target: Some(AttachTarget::Target(target)),
             unsettled: (!unsettled.is_empty()).then(|| unsettled.as_map()),
+            properties: (!properties.is_empty()).then(|| properties.as_map()),
             ..answer_to(attach, broker)
         };
         self.write_attach(io, number, &answer)?;
         io.publishes = true;
-        let common = self.common(broker, attach, plan, asked.expiry_policy);
+        let common = Common { relay: relay.map(Rc::from), ..self.common(broker, attach, plan, asked.expiry_policy) };
         self.put_inlet(io, broker, number, attach, common, goal, resuming);
         Ok(())
     }
@@ -236,11 +240,13 @@ impl Session {
     ) {
         self.names.insert((true, Rc::clone(&common.name)), (number, attach.handle));
         let inlet = Inlet {
+            // A node that relays has the message still, and may find another way for it.
+            refusal: common.relay.is_some().then(Default::default),
             common,
             goal,
             vhost: self.vhost,
             window: broker.limits.link_credit,
-            refusal: None,
+            looped: 0,
             refused: 0,
             credit: 0,
             delivery_count: attach.initial_delivery_count.unwrap_or(0),
@@ -256,14 +262,19 @@ impl Session {
         self.grant(io, broker, (number, attach.handle));
     }
 
-    pub(super) fn goal(broker: &Broker, vhost: VhostId, plan: &LinkPlan) -> Result<Goal, Refusal> {
+    /// Where the messages of an inlet go; those that were published elsewhere may keep their names.
+    pub(super) fn goal(broker: &Broker, vhost: VhostId, plan: &LinkPlan, keeps: bool) -> Result<Goal, Refusal> {
         let not_found = |kind: &str, name: &str| (condition::NOT_FOUND, format!("no {kind} '{name}'"));
         if plan.anonymous {
             return Ok(Goal::Anonymous);
         }
         if let Some(queue) = &plan.queue {
             broker.find_queue(vhost, queue.as_bytes()).ok_or_else(|| not_found("queue", queue))?;
-            return Ok(Goal::Fixed { exchange: broker.no_name(), routing_key: Name::from(queue.as_bytes()) });
+            let queue = Name::from(queue.as_bytes());
+            return Ok(match keeps {
+                true => Goal::Queue { queue },
+                false => Goal::Fixed { exchange: broker.no_name(), routing_key: queue },
+            });
         }
         let name = plan.exchange.as_deref().unwrap_or_default();
         let id = broker.find_exchange(vhost, name.as_bytes()).ok_or_else(|| not_found("exchange", name))?;
@@ -289,10 +300,15 @@ impl Session {
     ) -> Result<(), Refusal> {
         let asked = attach.source.unwrap_or_default();
         let queue = usable_queue(io, broker, self.vhost, plan.queue.as_deref().unwrap_or_default())?;
+        let relay = relay_of(attach);
         let mut consumer = consumer_of(io, queue, number, attach, plan)?;
         if let Some((reader, marked)) = reading(broker, queue, attach)? {
             (consumer.reader, consumer.filter) = (Some(reader), Filter::and_marked(consumer.filter, marked));
         }
+        if let Some(peer) = relay {
+            consumer.filter = Filter::not_through(consumer.filter, peer);
+        }
+        let properties = relay_properties(broker, relay.is_some());
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
             (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));
@@ -314,12 +330,13 @@ impl Session {
             unsettled: resumed.unsettled(),
             initial_delivery_count: Some(0),
             max_message_size: None,
+            properties: (!properties.is_empty()).then(|| properties.as_map()),
             ..answer_to(attach, broker)
         };
         self.write_attach(io, number, &answer)?;
         self.links_made = self.links_made.wrapping_add(1);
         let outlet = Outlet {
-            common: self.common(broker, attach, plan, asked.expiry_policy),
+            common: Common { relay: relay.map(Rc::from), ..self.common(broker, attach, plan, asked.expiry_policy) },
             number: self.links_made,
             consumer: broker.join(consumer),
             credit: 0,
@@ -346,6 +363,21 @@ impl Session {
         let watch = plan.watch.then(|| (vhost.unwrap_or_default(), plan.queue.clone().unwrap_or_default()));
         Common { outlives_session, watch, ..Common::new(attach.name.into()) }
     }
+}
+
+/// The name of the peer's node, if it asks for a relay link or agrees to one.
+pub(super) fn relay_of<'a>(attach: &Attach<'a>) -> Option<&'a str> {
+    let name = attach.properties?.get(relay::RELAY_PROPERTY)?.as_str()?;
+    (!name.is_empty() && name.len() <= NAME_BYTES_MAX).then_some(name)
+}
+
+/// The property by which this node asks for a relay link, or agrees to one.
+pub(super) fn relay_properties(broker: &Broker, relays: bool) -> MapBuf {
+    let mut map = MapBuf::new();
+    if relays {
+        map.put(Value::Symbol(relay::RELAY_PROPERTY), Value::String(&broker.node));
+    }
+    map
 }
 
 /// What every answer repeats.

@@ -6,58 +6,62 @@
 //! 1.0 section 3.2.
 
 use weft_wire::amqp10::sections::{self, Head};
-use weft_wire::amqp10::{Composite, Compound, Header, Map, MapBuf, Reader, Value, descriptor};
+use weft_wire::amqp10::{Composite, Compound, Header, Map, MapBuf, Reader, Value, descriptor, writer};
 
 use crate::broker::Death;
 use crate::convert;
 use crate::message::{Kind, Message};
 use crate::queue::ready::{Entry, NEVER};
+use crate::relay::{self, Passed};
 
-/// Annotations that only the node writes.
-const OWN: [&str; 3] = ["x-exchange", "x-routing-key", "x-opt-deaths"];
+/// Annotations that only nodes write, and those that only relays do.
+const OWN: [&str; 3] = [relay::EXCHANGE, relay::ROUTING_KEY, relay::DEATHS];
+const STAMPED: [&str; 3] = [relay::ID, relay::TRACE, relay::PROPERTIES];
 /// The place in a stream, on what is read from one.
 const OFFSET: &str = "x-stream-offset";
-/// What the annotations of exchange, key and offset take besides the names themselves.
-const MARKS_BYTES: usize = 96;
 
 /// A header that says nothing, and the same as the first to see the message gets it.
 const EMPTY_HEADER: &[u8] = b"\x00\x53\x70\x45";
 const FRESH_HEADER: &[u8] = b"\x00\x53\x70\xc0\x05\x04\x40\x40\x40\x41";
 
+/// What a message gets that leaves over a relay link.
+pub(super) struct Stamp<'a> {
+    /// The name of this node.
+    pub node: &'a str,
+    /// The peer is a weft node: it gets 0-9-1 messages as they are.
+    pub verbatim: bool,
+}
+
 /// Does the node add annotations to this message?
 #[inline]
-pub(super) fn is_marked(entry: &Entry) -> bool {
+fn is_marked(entry: &Entry) -> bool {
     let message = &entry.message;
     !message.exchange.is_empty() || message.deaths.is_some() || entry.reader > 0
 }
 
-/// Bytes that these annotations take at most; None for a death record, which may be long.
-#[inline]
-pub(super) fn marks_len(entry: &Entry) -> Option<usize> {
-    let message = &entry.message;
-    match (is_marked(entry), &message.deaths) {
-        (false, _) => Some(0),
-        (true, None) => Some(MARKS_BYTES + message.exchange.len() + message.routing_key.len()),
-        (true, Some(_)) => None,
-    }
-}
-
 /// Appends everything that comes before the bytes of the body as they are kept.
-pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
+pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64, stamp: Option<&Stamp<'_>>) {
     let message = &*entry.message;
     match &message.kind {
         Kind::Amqp10(head) => {
             write_header(out, entry, head, now_ns);
             match head.message_annotations {
-                span if is_marked(entry) => {
+                span if stamp.is_some() || is_marked(entry) => {
                     let own = span.and_then(|span| sections::decode_map(span.of(message.head())).ok());
-                    let mut map = MapBuf::new();
-                    let is_read = entry.reader > 0;
-                    copy_others(&mut map, own.unwrap_or_default(), |key| {
-                        OWN.contains(&key) || is_read && key == OFFSET
-                    });
-                    mark(&mut map, entry);
-                    sections::put_map(out, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
+                    writer::put_descriptor(out, descriptor::MESSAGE_ANNOTATIONS);
+                    let mut map = Compound::map(out);
+                    for (key, value) in own.unwrap_or_default().iter() {
+                        let replaced = |key: &str| {
+                            let is_read = entry.reader > 0 && key == OFFSET;
+                            OWN.contains(&key) || is_read || stamp.is_some() && STAMPED.contains(&key)
+                        };
+                        if !key.as_str().is_some_and(replaced) {
+                            map.value(&key);
+                            map.value(&value);
+                        }
+                    }
+                    mark(&mut map, entry, stamp);
+                    map.finish();
                 }
                 Some(span) => out.extend_from_slice(span.of(message.head())),
                 None => {}
@@ -65,15 +69,20 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64) {
             out.extend_from_slice(message.head().get(head.bare_start as usize..).unwrap_or_default());
         }
         Kind::Amqp091 => {
-            let mut map = MapBuf::new();
-            mark(&mut map, entry);
             let header = Header {
                 ttl: left_ms(entry, now_ns),
                 first_acquirer: !entry.redelivered,
                 delivery_count: entry.failures,
                 ..Header::default()
             };
-            convert::head_to_amqp10(out, message, header, map);
+            let mark = |map: &mut Compound<'_>| mark(map, entry, stamp);
+            match stamp {
+                Some(stamp) if stamp.verbatim => {
+                    Header { durable: message.traits.durable, ..header }.encode(out);
+                    write_verbatim(out, message, mark);
+                }
+                _ => convert::head_to_amqp10(out, message, header, stamp.is_some(), mark),
+            }
         }
     }
 }
@@ -101,19 +110,38 @@ fn left_ms(entry: &Entry, now_ns: u64) -> Option<u32> {
     Some(u32::try_from(expires_ns.saturating_sub(now_ns).div_ceil(1_000_000)).unwrap_or(u32::MAX))
 }
 
-/// What the node says of a message: the exchange it came by, where it died, and its place in a stream.
-fn mark(map: &mut MapBuf, entry: &Entry) {
+/// What the node says of a message: its place in a stream, the exchange it came by, where it died, and what relays want
+/// to know.
+fn mark(map: &mut Compound<'_>, entry: &Entry, stamp: Option<&Stamp<'_>>) {
     let message = &*entry.message;
     if entry.reader > 0 {
-        map.put(Value::Symbol(OFFSET), Value::Ulong(entry.position));
+        map.value(&Value::Symbol(OFFSET));
+        map.value(&Value::Ulong(entry.position));
     }
-    if !message.exchange.is_empty() {
-        map.put(Value::Symbol(OWN[0]), Value::String(&String::from_utf8_lossy(&message.exchange)));
-        map.put(Value::Symbol(OWN[1]), Value::String(&String::from_utf8_lossy(&message.routing_key)));
+    if !message.exchange.is_empty() || stamp.is_some() {
+        map.value(&Value::Symbol(relay::EXCHANGE));
+        map.value(&Value::String(&String::from_utf8_lossy(&message.exchange)));
+        map.value(&Value::Symbol(relay::ROUTING_KEY));
+        map.value(&Value::String(&String::from_utf8_lossy(&message.routing_key)));
     }
     if let Some(deaths) = &message.deaths {
-        map.put_with(Value::Symbol(OWN[2]), |out| write_deaths(out, deaths));
+        map.value(&Value::Symbol(relay::DEATHS));
+        map.item(|out| write_deaths(out, deaths));
     }
+    if let Some(stamp) = stamp {
+        Passed::of(message).stamp(map, stamp.node, message.traits.serial);
+    }
+}
+
+/// Annotations and the opening of the body of a 0-9-1 message that travels as it is, its properties among them.
+fn write_verbatim(out: &mut Vec<u8>, message: &Message, mark: impl FnOnce(&mut Compound<'_>)) {
+    writer::put_descriptor(out, descriptor::MESSAGE_ANNOTATIONS);
+    let mut map = Compound::map(out);
+    mark(&mut map);
+    map.value(&Value::Symbol(relay::PROPERTIES));
+    map.value(&Value::Binary(message.head()));
+    map.finish();
+    convert::open_data(out, message.body_len());
 }
 
 /// The death record: a list of maps, newest first.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use weft_wire::amqp10::{Detach, Symbol, condition, encode};
 
+use super::head::Stamp;
 use super::incoming::Partial;
 use super::outgoing::Sending;
 use super::publish::RouteMemory;
@@ -40,13 +41,22 @@ pub(super) struct Common {
     pub watch: Option<(String, String)>,
     /// Python's number of it, if we attached it.
     pub own: Option<u64>,
+    /// The name of the peer's node, if this is a relay link; empty if the peer is none of ours.
+    pub relay: Option<Rc<str>>,
     /// Messages that crossed it.
     pub messages: u64,
 }
 
 impl Common {
     pub(super) fn new(name: Rc<str>) -> Self {
-        Self { name, outlives_session: false, watch: None, own: None, messages: 0 }
+        Self { name, outlives_session: false, watch: None, own: None, relay: None, messages: 0 }
+    }
+
+    /// What messages get that leave by this link.
+    #[inline]
+    pub(super) fn stamp<'a>(&self, broker: &'a Broker) -> Option<Stamp<'a>> {
+        let peer = self.relay.as_ref()?;
+        Some(Stamp { node: &broker.node, verbatim: !peer.is_empty() })
     }
 }
 
@@ -60,6 +70,8 @@ pub(super) struct Inlet {
     pub window: u32,
     /// What becomes of messages that no queue takes, if that was said; else what RabbitMQ answers.
     pub refusal: Option<Refusal>,
+    /// Messages that had passed this node before, and went no further.
+    pub looped: u64,
     /// Messages refused a moment ago, for which no credit is given yet: the peer may send the same ones again.
     pub refused: u32,
     /// Messages that the peer may still send.
@@ -80,6 +92,10 @@ pub(super) enum Goal {
     Fixed {
         exchange: Name,
         routing_key: Name,
+    },
+    /// Straight into a queue, under the exchange and key that each message was published with elsewhere.
+    Queue {
+        queue: Name,
     },
     /// The subject of each message is its routing key.
     Subject {

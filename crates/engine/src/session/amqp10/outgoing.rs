@@ -9,13 +9,13 @@ use weft_wire::amqp10::frame::end_frame;
 use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_transfer};
 
 use super::channel::Channel;
-use super::head;
+use super::head::{self, Stamp};
 use super::link::Link;
 use super::unsettled::Held;
 use super::{Place, Session};
 use crate::broker::{Broker, Outcome};
 use crate::conn::Io;
-use crate::message::{Body, Kind};
+use crate::message::Body;
 use crate::queue::QueueId;
 use crate::queue::ready::Entry;
 use crate::session::Readiness;
@@ -79,26 +79,21 @@ impl Session {
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
         outlet.common.messages += 1;
         let (settled, link) = (outlet.settled, outlet.number);
-        let marks = if matches!(message.kind, Kind::Amqp10(_)) { head::marks_len(&entry) } else { None };
-        if marks.is_some_and(|marks| len + marks + OVERHEAD_BYTES <= frame_max) {
+        let (now_ns, stamp) = (broker.now_ns, outlet.common.stamp(broker));
+        let transfer = TransferHead {
+            handle: place.1,
+            delivery_id,
+            tag: &tag.to_be_bytes(),
+            message_format: 0,
+            settled,
+            more: false,
+        };
+        if len + OVERHEAD_BYTES <= frame_max && write_whole(io, place.0, &transfer, &entry, now_ns, &stamp, frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
             channel.remote_window -= 1;
-            let tag = tag.to_be_bytes();
-            let transfer =
-                TransferHead { handle: place.1, delivery_id, tag: &tag, message_format: 0, settled, more: false };
-            let out = &mut io.output;
-            out.reserve(len + OVERHEAD_BYTES);
-            let mark = encode_transfer(out, place.0, &transfer);
-            head::write(out, &entry, broker.now_ns);
-            let body = message.body();
-            match body.is_single() {
-                true => out.extend_from_slice(body.first()),
-                false => body.parts().for_each(|part| out.extend_from_slice(part)),
-            }
-            end_frame(out, mark);
         } else {
             let mut prefix = Vec::new();
-            head::write(&mut prefix, &entry, broker.now_ns);
+            head::write(&mut prefix, &entry, now_ns, stamp.as_ref());
             let body = message.body().clone();
             let left = prefix.len() + body.len();
             let sending =
@@ -154,6 +149,34 @@ impl Session {
         put_back(channel, place.1, sending);
         false
     }
+}
+
+/// Writes a message into one frame; false, and nothing, if the peer's frames are too small for it.
+#[inline]
+fn write_whole(
+    io: &mut Io,
+    number: u16,
+    transfer: &TransferHead<'_>,
+    entry: &Entry,
+    now_ns: u64,
+    stamp: &Option<Stamp<'_>>,
+    frame_max: usize,
+) -> bool {
+    let out = &mut io.output;
+    let (start, body) = (out.len(), entry.message.body());
+    out.reserve(entry.message.head().len() + body.len() + OVERHEAD_BYTES);
+    let mark = encode_transfer(out, number, transfer);
+    head::write(out, entry, now_ns, stamp.as_ref());
+    if out.len() - start + body.len() > frame_max {
+        out.truncate(start);
+        return false;
+    }
+    match body.is_single() {
+        true => out.extend_from_slice(body.first()),
+        false => body.parts().for_each(|part| out.extend_from_slice(part)),
+    }
+    end_frame(out, mark);
+    true
 }
 
 fn put_back(channel: &mut Channel, handle: u32, sending: Box<Sending>) {

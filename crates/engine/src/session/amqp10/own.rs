@@ -21,6 +21,7 @@ use crate::broker::Broker;
 use crate::change::{Direction, FilterValue, LinkOrder, LinkPlan, Refusal};
 use crate::conn::Io;
 use crate::event::Event;
+use crate::filter::Filter;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
 
 /// How long a link rests on which messages were refused, since the same ones would come again at once.
@@ -55,7 +56,8 @@ impl Session {
         let Some(vhost) = broker.find_vhost(order.vhost.as_bytes()) else {
             return Err((condition::NOT_FOUND, format!("no vhost '{}'", order.vhost)));
         };
-        let common = Common { own: Some(order.link), ..Common::new(Rc::clone(&name)) };
+        let relay = order.relay.then(|| Rc::from(""));
+        let common = Common { own: Some(order.link), relay, ..Common::new(Rc::clone(&name)) };
         let link = match order.direction {
             Direction::Pull => {
                 io.publishes = true;
@@ -65,7 +67,7 @@ impl Session {
                     routing_key: order.routing_key.clone(),
                     ..LinkPlan::default()
                 };
-                let goal = Self::goal(broker, vhost, &plan)?;
+                let goal = Self::goal(broker, vhost, &plan, true)?;
                 Link::In(Box::new(inlet_of(common, goal, vhost, order)))
             }
             Direction::Push => {
@@ -109,7 +111,7 @@ impl Session {
             false => (TerminusDurability::None, TerminusExpiryPolicy::SessionEnd),
         };
         let capabilities = terminus::symbols(&order.capabilities);
-        let (filter, properties) = (filter_of(order), properties_of(order));
+        let (filter, properties) = (filter_of(order), properties_of(broker, order));
         let here = order.queue.as_deref().or(order.exchange.as_deref());
         let there = Some(order.address.as_str());
         let capabilities = Symbols::Slice(&capabilities);
@@ -174,13 +176,15 @@ impl Session {
         }
         // Without an order we have detached it meanwhile. A peer that refuses leaves its end out and detaches then.
         let Some(order) = order else { return Ok(()) };
+        let node = attach::relay_of(attach).filter(|_| order.relay).unwrap_or_default();
+        self.set_relay(place, &order, node);
         let address = match (order.direction, attach.source, attach.target) {
             (Direction::Pull, Some(source), _) => {
                 self.pull_attached(io, broker, place, attach, &source);
                 source.address
             }
             (Direction::Push, _, Some(AttachTarget::Target(target))) => {
-                if let Err((condition, text)) = self.push_attached(io, broker, place, attach, &order) {
+                if let Err((condition, text)) = self.push_attached(io, broker, place, attach, (&order, node)) {
                     self.detach_link(io, broker, place, condition, &text);
                     return Ok(());
                 }
@@ -189,9 +193,20 @@ impl Session {
             _ => return Ok(()),
         };
         let address = address.unwrap_or(&order.address).to_owned();
-        let (conn, link, node) = (io.id.raw(), order.link, String::new());
+        let (conn, link, node) = (io.id.raw(), order.link, node.to_owned());
         broker.events.push(Event::LinkAttached { conn, link, address, node });
         Ok(())
+    }
+
+    /// The peer agreed to relay under this name, or did not.
+    fn set_relay(&mut self, place: Place, order: &LinkOrder, node: &str) {
+        let link = self.channel(place.0).and_then(|channel| channel.link(place.1));
+        let common = match link {
+            Some(Link::In(inlet)) => &mut inlet.common,
+            Some(Link::Out(outlet)) => &mut outlet.common,
+            _ => return,
+        };
+        common.relay = order.relay.then(|| Rc::from(node));
     }
 
     fn pull_attached(&mut self, io: &mut Io, broker: &Broker, place: Place, attach: &Attach<'_>, source: &Source<'_>) {
@@ -211,7 +226,7 @@ impl Session {
         broker: &mut Broker,
         place: Place,
         attach: &Attach<'_>,
-        order: &LinkOrder,
+        (order, node): (&LinkOrder, &str),
     ) -> Result<(), attach::Refusal> {
         let name = order.queue.as_deref().unwrap_or_default();
         let vhost = broker.find_vhost(order.vhost.as_bytes());
@@ -220,6 +235,9 @@ impl Session {
         let target = ConsumerTarget::Amqp10 { session: place.0, handle: place.1 };
         let mut consumer = Consumer::new(queue, io.id.raw(), target);
         (consumer.priority, consumer.discards) = (order.priority, order.discard);
+        if !node.is_empty() {
+            consumer.filter = Filter::not_through(None, node);
+        }
         let consumer = broker.join(consumer);
         if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
             outlet.message_bytes_max = attach.max_message_size.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX);
@@ -351,6 +369,7 @@ fn inlet_of(common: Common, goal: Goal, vhost: crate::broker::VhostId, order: &L
         vhost,
         window: order.credit.max(1),
         refusal: Some(order.refusal),
+        looped: 0,
         refused: 0,
         credit: 0,
         delivery_count: 0,
@@ -395,8 +414,8 @@ fn filter_of(order: &LinkOrder) -> MapBuf {
     map
 }
 
-fn properties_of(order: &LinkOrder) -> MapBuf {
-    let mut map = MapBuf::new();
+fn properties_of(broker: &Broker, order: &LinkOrder) -> MapBuf {
+    let mut map = attach::relay_properties(broker, order.relay);
     if order.priority != 0 && order.direction == Direction::Pull {
         map.put(Value::Symbol("rabbitmq:priority"), Value::Int(order.priority));
     }

@@ -30,14 +30,36 @@ const REPLY_PREFIX: &[u8] = b"amq.rabbitmq.reply-to.";
 /// Where the last message of a link went: most links lead to one place.
 #[derive(Default)]
 pub(super) struct RouteMemory {
-    generation: u64,
+    pub generation: u64,
     /// The subject or address that it was found by; empty for links to one place.
     key: Box<[u8]>,
     exchange: Option<ExchangeId>,
-    names: Option<(Name, Name)>,
+    pub names: Option<(Name, Name)>,
     /// The queues, where they depend on nothing but exchange and key.
     targets: Option<Rc<[QueueId]>>,
     delayed: bool,
+}
+
+impl RouteMemory {
+    /// A way that leads straight to one queue, whatever an exchange would say.
+    pub(super) fn straight(
+        generation: u64,
+        exchange: Option<ExchangeId>,
+        names: (Name, Name),
+        target: QueueId,
+    ) -> Self {
+        let targets = Some(Rc::from([target]));
+        Self { generation, key: Box::default(), exchange, names: Some(names), targets, delayed: false }
+    }
+
+    /// Exchange and key of a message whose way is known.
+    #[inline]
+    pub(super) fn names_or(&self, broker: &Broker, way: &Way) -> (Name, Name) {
+        match (way, &self.names) {
+            (Way::Known, Some(names)) => names.clone(),
+            _ => (broker.no_name(), broker.no_name()),
+        }
+    }
 }
 
 /// A message with everything known that routing needs.
@@ -52,16 +74,16 @@ pub(super) struct Finished {
 /// A message on its way to its exchange.
 pub(super) struct Arrival {
     pub place: Place,
-    delivery: Delivery,
-    message: Message,
+    pub delivery: Delivery,
+    pub message: Message,
     /// What its way is found by: the subject, or the address in `to`.
-    subject: Box<[u8]>,
-    to: Option<Box<[u8]>>,
-    extras: Extras,
+    pub subject: Box<[u8]>,
+    pub to: Option<Box<[u8]>>,
+    pub extras: Extras,
 }
 
 /// Where a message goes.
-enum Way {
+pub(super) enum Way {
     Known,
     /// Nobody has been asked yet about this address.
     Unknown,
@@ -93,6 +115,9 @@ impl Session {
             let body = body.gather();
             return self.on_control(io, broker, place, &delivery, &body);
         }
+        if inlet.carries() {
+            return self.take_carried(io, broker, place, delivery, head_bytes, head, body, charge);
+        }
         let properties = match head.properties {
             Some(span) => properties_of(span.of(head_bytes)).map_err(undecodable)?,
             None => PropertiesPeek::default(),
@@ -109,10 +134,7 @@ impl Session {
         let to = properties.to.map(str::as_bytes);
         let head_range = 0..head.body_start as usize;
         let way = inlet.way(broker, io.principal, subject, to);
-        let names = match (&way, &inlet.memory.names) {
-            (Way::Known, Some(names)) => names.clone(),
-            _ => (broker.no_name(), broker.no_name()),
-        };
+        let names = inlet.memory.names_or(broker, &way);
         let message = Message::new(Kind::Amqp10(Box::new(head)), names, traits, head_range, body, charge);
         match way {
             Way::Known => {
@@ -130,7 +152,7 @@ impl Session {
     }
 
     /// Python is asked where an address leads; nothing is read until it has said so.
-    fn ask_address(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) {
+    pub(super) fn ask_address(&mut self, io: &mut Io, broker: &mut Broker, arrival: Box<Arrival>) {
         let request = broker.next_request();
         let (conn, principal) = (io.id.raw(), io.principal);
         let address = String::from_utf8_lossy(arrival.to.as_deref().unwrap_or_default()).into_owned();
@@ -158,7 +180,14 @@ impl Session {
     }
 
     /// A message whose address leads nowhere.
-    fn refuse_message(&mut self, io: &mut Io, broker: &mut Broker, place: Place, delivery: Delivery, verdict: Verdict) {
+    pub(super) fn refuse_message(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        verdict: Verdict,
+    ) {
         broker.totals.unroutable += 1;
         let verdict = self.turn_down(io, broker, place, verdict);
         self.answer_delivery(io, place, delivery, verdict);
@@ -166,7 +195,14 @@ impl Session {
 
     /// Into its transaction, or straight to the queues.
     #[inline]
-    fn hand_on(&mut self, io: &mut Io, broker: &mut Broker, place: Place, delivery: Delivery, finished: Finished) {
+    pub(super) fn hand_on(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        finished: Finished,
+    ) {
         let verdict = match delivery.transaction {
             Some(id) => self.post_in(broker, id, finished),
             None => {
@@ -206,7 +242,7 @@ impl Session {
 impl Inlet {
     /// Finds where a message goes; remembered until something changes.
     #[inline]
-    fn way(&mut self, broker: &Broker, principal: u32, subject: &[u8], to: Option<&[u8]>) -> Way {
+    pub(super) fn way(&mut self, broker: &Broker, principal: u32, subject: &[u8], to: Option<&[u8]>) -> Way {
         let key = match &self.goal {
             Goal::Fixed { .. } => b"",
             Goal::Subject { .. } => subject,
@@ -214,7 +250,9 @@ impl Inlet {
                 Some(to) => to,
                 None => return nowhere(condition::PRECONDITION_FAILED, "a message to no address needs one in 'to'"),
             },
-            Goal::Coordinator => return nowhere(condition::NOT_ALLOWED, "no message for the coordinator"),
+            Goal::Coordinator | Goal::Queue { .. } => {
+                return nowhere(condition::NOT_ALLOWED, "this link takes no such message");
+            }
         };
         if self.memory.generation == broker.generation && *self.memory.key == *key {
             return Way::Known;
@@ -227,7 +265,7 @@ impl Inlet {
         let (exchange, routing_key) = match &self.goal {
             Goal::Fixed { exchange, routing_key } => (Rc::clone(exchange), Rc::clone(routing_key)),
             Goal::Subject { exchange } => (Rc::clone(exchange), Name::from(subject)),
-            Goal::Anonymous | Goal::Coordinator => match broker.address(principal, key) {
+            Goal::Anonymous | Goal::Coordinator | Goal::Queue { .. } => match broker.address(principal, key) {
                 None => return Way::Unknown,
                 Some(Route::Nowhere { code, text, .. }) => return nowhere(condition_of(*code), text),
                 Some(Route::To { exchange, routing_key: Some(routing_key) }) => {
@@ -261,7 +299,7 @@ impl Inlet {
 
     /// The message with its way, as the memory has it.
     #[inline]
-    fn finish(&self, mut message: Message, extras: Extras) -> Finished {
+    pub(super) fn finish(&self, mut message: Message, extras: Extras) -> Finished {
         let memory = &self.memory;
         message.traits.copied = !extras.more_keys.is_empty();
         let delay_ms = extras.delay_ms.max(if memory.delayed { extras.exchange_delay_ms } else { 0 });
@@ -325,7 +363,7 @@ fn is_reply(message: &Message) -> bool {
     message.exchange.is_empty() && message.routing_key.starts_with(REPLY_PREFIX)
 }
 
-fn nowhere(condition: weft_wire::amqp10::Symbol<'static>, text: &str) -> Way {
+pub(super) fn nowhere(condition: weft_wire::amqp10::Symbol<'static>, text: &str) -> Way {
     Way::Nowhere(Verdict::rejected(condition, text))
 }
 
@@ -340,7 +378,7 @@ fn verdict_of(published: Published) -> Verdict {
 }
 
 /// A message may name its user only truthfully, unless the user may speak for others.
-fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), Fault> {
+pub(super) fn check_user(io: &Io, broker: &Broker, handle: u32, user: &[u8]) -> Result<(), Fault> {
     let own = broker.principal(io.principal);
     if own.is_some_and(|own| *own.user == *user || own.impersonate) {
         return Ok(());

@@ -1,0 +1,146 @@
+//! Messages that were published elsewhere: what arrives on links between nodes.
+//!
+//! Owns the reading of what such a message carries, before the ordinary way to its queues: a loop ends here, names given
+//! elsewhere are kept, a 0-9-1 message becomes one again. Whole messages come in from `publish.rs`; they go on as if a
+//! client had sent them, or are answered at once. It must never route by itself. Rules: docs/reference/links.md;
+//! copies and delays that a message asked for were made where it was published.
+
+use std::rc::Rc;
+
+use weft_wire::amqp10::peek::PropertiesPeek;
+use weft_wire::amqp10::sections::Head;
+use weft_wire::amqp10::{DecodeError, condition};
+
+use super::facts::{Extras, properties_of, traits_of};
+use super::incoming::Delivery;
+use super::link::{Goal, Inlet, Link};
+use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
+use super::settle::Verdict;
+use super::{Fault, Place, Session};
+use crate::broker::Broker;
+use crate::conn::Io;
+use crate::memory::Charge;
+use crate::message::{Body, Kind, Message, Name};
+use crate::relay::{Carried, NODES_MAX};
+
+impl Inlet {
+    /// Do its messages come from another node's queues?
+    #[inline]
+    pub(super) fn carries(&self) -> bool {
+        self.common.own.is_some() || self.common.relay.is_some()
+    }
+
+    fn carried_way(
+        &mut self,
+        broker: &Broker,
+        principal: u32,
+        carried: &Carried<'_>,
+        properties: &PropertiesPeek<'_>,
+    ) -> Way {
+        if let Goal::Queue { queue } = &self.goal {
+            let queue = Rc::clone(queue);
+            let names = match carried.routing_key {
+                Some(key) => (carried.exchange.unwrap_or_default().as_bytes(), key.as_bytes()),
+                None => (&b""[..], &*queue),
+            };
+            return self.queue_way(broker, &queue, names);
+        }
+        let key = carried.routing_key.or(properties.subject).unwrap_or_default();
+        self.way(broker, principal, key.as_bytes(), properties.to.map(str::as_bytes))
+    }
+
+    /// Straight to a queue, under the names of its last message if they are the same.
+    fn queue_way(&mut self, broker: &Broker, queue: &[u8], names: (&[u8], &[u8])) -> Way {
+        let known = self.memory.generation == broker.generation;
+        if known && self.memory.names.as_ref().is_some_and(|own| (&*own.0, &*own.1) == names) {
+            return Way::Known;
+        }
+        let (target, exchange) = (broker.find_queue(self.vhost, queue), broker.find_exchange(self.vhost, b""));
+        let Some(target) = target else { return nowhere(condition::NOT_FOUND, "the queue is gone") };
+        let names = (Name::from(names.0), Name::from(names.1));
+        self.memory = RouteMemory::straight(broker.generation, exchange, names, target);
+        Way::Known
+    }
+}
+
+impl Session {
+    #[allow(clippy::too_many_arguments)] // the same as `take_message`
+    pub(super) fn take_carried(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        head_bytes: &[u8],
+        head: Head,
+        body: Body,
+        charge: Charge,
+    ) -> Result<(), Fault> {
+        let undecodable = |error: DecodeError| Fault::link(place.1, error.condition(), error.to_string());
+        let carried = match head.message_annotations {
+            Some(span) => Carried::read(span.of(head_bytes)).map_err(undecodable)?,
+            None => Carried::default(),
+        };
+        let properties = match head.properties {
+            Some(span) => properties_of(span.of(head_bytes)).map_err(undecodable)?,
+            None => PropertiesPeek::default(),
+        };
+        let traits = traits_of(io, broker, head_bytes, &head, &properties).map_err(undecodable)?;
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+            return Ok(());
+        };
+        if let Some(verdict) = inlet.stop_loop(broker, &carried) {
+            self.answer_delivery(io, place, delivery, verdict);
+            return Ok(());
+        }
+        let inner = carried.unwrap_amqp091(&body);
+        let user = inner.as_ref().map_or(properties.user_id, |(own, _)| own.user_id);
+        if let Some(user) = user.filter(|_| inlet.common.own.is_none()) {
+            check_user(io, broker, place.1, user)?;
+        }
+        let way = inlet.carried_way(broker, io.principal, &carried, &properties);
+        let names = inlet.memory.names_or(broker, &way);
+        let mut message = match inner {
+            Some((own, content)) => {
+                let traits = crate::message::Traits { priority: own.priority.unwrap_or(0), ..traits };
+                let head = carried.head_amqp091(&own);
+                Message::with_own_head(Kind::Amqp091, names, traits, head, content, charge)
+            }
+            None => {
+                let head_range = 0..head.body_start as usize;
+                Message::new(Kind::Amqp10(Box::new(head)), names, traits, head_range, body, charge)
+            }
+        };
+        message.deaths = carried.deaths();
+        let extras = Extras::default();
+        match way {
+            Way::Known => {
+                let finished = inlet.finish(message, extras);
+                self.hand_on(io, broker, place, delivery, finished);
+            }
+            Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
+            Way::Unknown => {
+                let subject = carried.routing_key.or(properties.subject).unwrap_or_default().as_bytes().into();
+                let to = properties.to.map(|to| Box::from(to.as_bytes()));
+                let arrival = Arrival { place, delivery, message, subject, to, extras };
+                self.ask_address(io, broker, Box::new(arrival));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inlet {
+    /// The answer to a message that goes no further: it was here before, or has gone astray.
+    fn stop_loop(&mut self, broker: &mut Broker, carried: &Carried<'_>) -> Option<Verdict> {
+        self.common.relay.as_ref()?;
+        let trace = carried.passed.trace;
+        if trace.contains(broker.node.as_bytes()) {
+            self.looped += 1;
+            broker.totals.looped += 1;
+            return Some(Verdict::Accepted);
+        }
+        let text = "the message has passed too many nodes";
+        (trace.len() >= NODES_MAX).then(|| Verdict::rejected(condition::RESOURCE_LIMIT_EXCEEDED, text))
+    }
+}
