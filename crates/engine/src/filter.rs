@@ -1,6 +1,6 @@
 //! What a consumer wants to see.
 //!
-//! Owns the compiled filters of one consumer: a selector, a pattern on the subject, nothing of its own, nothing that its
+//! Owns the compiled filters of one consumer: a selector, a pattern on the subject, nothing of its own, nothing its
 //! node has seen. A queue's entry comes in, yes or no comes out. It must never change or keep a message. Rule: the
 //! source filters of the Apache registry (docs/reference/filters.md).
 

@@ -1,9 +1,9 @@
 //! What a message carries from node to node: its identity, the nodes it passed, where it was published.
 //!
-//! Owns the annotations of relay links, their form as 0-9-1 headers, and the reading of both. The sender of a relay link
-//! stamps a message as it leaves; its receiver reads the stamp before anything else. It must never decide what becomes
-//! of a message. Rules: docs/reference/links.md and decision 0011: the trace lists every node that forwarded the message,
-//! the origin first; the identity is the origin's name and its number there.
+//! Owns the annotations of relay links, their form as 0-9-1 headers, and the reading of both. The sender of a relay
+//! link stamps a message as it leaves; its receiver reads the stamp before anything else. It must never decide what
+//! becomes of a message. Rules: docs/reference/links.md: the trace lists every node that forwarded the message, the
+//! origin first; the identity is the origin's name and the message's number there.
 
 use std::rc::Rc;
 

@@ -1,8 +1,8 @@
 //! Messages that were published elsewhere: what arrives on links between nodes.
 //!
-//! Owns the reading of what such a message carries, before the ordinary way to its queues: a loop ends here, names given
-//! elsewhere are kept, a 0-9-1 message becomes one again. Whole messages come in from `publish.rs`; they go on as if a
-//! client had sent them, or are answered at once. It must never route by itself. Rules: docs/reference/links.md;
+//! Owns the reading of what such a message carries, before the ordinary way to its queues: a loop ends here, names
+//! given elsewhere are kept, a 0-9-1 message becomes one again. Whole messages come in from `publish.rs`; they go on as
+//! if a client had sent them, or are answered at once. It must never route by itself. Rules: docs/reference/links.md;
 //! copies and delays that a message asked for were made where it was published.
 
 use std::rc::Rc;
