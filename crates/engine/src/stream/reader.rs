@@ -105,6 +105,11 @@ impl Reader {
         }
     }
 
+    /// Has it seen everything there is to see?
+    pub fn is_at_end(&self, stream: &Stream) -> bool {
+        self.place == Place::Found && self.next >= stream.visible()
+    }
+
     /// Should more be read for it? Not while it follows what is in memory.
     #[inline]
     pub(super) fn wants_more(&self, stream: &Stream) -> Option<u64> {
