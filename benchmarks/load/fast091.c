@@ -2,12 +2,13 @@
  *
  * Owns the encoding of basic.publish with its content, and a scanner that counts deliveries. Comes in: a socket on
  * which the library has opened a connection and channel 1; goes out: the counters of the flow (load.h). It never
- * answers the broker: heartbeats are off and deliveries need no acks. Frame layout: AMQP 0-9-1 specification,
- * sections 2.3.5 and 4.2. */
+ * answers the broker, but for the acks of a stream's reader: heartbeats are off and other deliveries need none. Frame
+ * layout: AMQP 0-9-1 specification, sections 2.3.5 and 4.2. */
 #include "fast.h"
 #include "load.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,15 +96,21 @@ static size_t scan(struct scanner *scanner, const uint8_t *bytes, size_t length)
 }
 
 /* The library must not see the first delivery, so that none hides in its buffer: no-wait leaves consume-ok out. */
-static void subscribe(int socket, const char *queue) {
+static void subscribe(int socket, const char *queue, bool stream) {
     uint8_t storage[600], frame[700];
     struct bytes method = {storage, 0}, out = {frame, 0};
     put(&method, 4, 60 << 16 | 20); /* basic.consume */
     put(&method, 2, 0);
     put_short_string(&method, queue);
     put_short_string(&method, "load");
-    put(&method, 1, 2 | 8); /* no-ack, no-wait */
-    put(&method, 4, 0);
+    put(&method, 1, (stream ? 0 : 2) | 8); /* no-ack, no-wait */
+    put(&method, 4, stream ? 26 : 0);
+    if (stream) {
+        put_short_string(&method, "x-stream-offset");
+        put(&method, 1, 'S');
+        put(&method, 4, 5);
+        put_block(&method, "first", 5);
+    }
     put_frame(&out, FRAME_METHOD, method.start, method.length);
     write_all(socket, out.start, out.length);
 }
@@ -113,7 +120,7 @@ void fast091_consume(int socket, const char *queue) {
     uint8_t *bytes = allocate(READ_BYTES);
     struct scanner scanner = {0};
     blocking_socket(socket, FAST_POLL_MS);
-    subscribe(socket, queue);
+    subscribe(socket, queue, false);
     flow_ready();
     while (!flow_ended()) {
         ssize_t got = read(socket, bytes + have, READ_BYTES - have);
@@ -125,4 +132,34 @@ void fast091_consume(int socket, const char *queue) {
         have -= used;
         flow_received(scanner.messages);
     }
+}
+
+static void ack_all(int socket, long tag) {
+    uint8_t storage[32], frame[64];
+    struct bytes method = {storage, 0}, out = {frame, 0};
+    put(&method, 4, 60 << 16 | 80); /* basic.ack */
+    put(&method, 8, tag);
+    put(&method, 1, 1); /* multiple */
+    put_frame(&out, FRAME_METHOD, method.start, method.length);
+    write_all(socket, out.start, out.length);
+}
+
+void fast091_read(int socket, const char *queue, long count) {
+    long acked = 0, ack_every = (long)number("ack_every");
+    size_t have = 0;
+    uint8_t *bytes = allocate(READ_BYTES);
+    struct scanner scanner = {0};
+    blocking_socket(socket, 0);
+    subscribe(socket, queue, true);
+    while (scanner.messages < count) {
+        ssize_t got = read(socket, bytes + have, READ_BYTES - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) fail("read from the broker: %s", got ? strerror(errno) : "it closed the connection");
+        have += got;
+        size_t used = scan(&scanner, bytes, have);
+        memmove(bytes, bytes + used, have - used);
+        have -= used;
+        if (scanner.messages - acked >= ack_every) ack_all(socket, acked = scanner.messages);
+    }
+    free(bytes);
 }

@@ -449,6 +449,57 @@ static void churn(void) {
     hang_up(control);
 }
 
+/* One confirmed message more: the broker has everything that was sent before it, where it will stay. */
+static void fence(connection_t connection) {
+    struct window window = {.size = 1, .latency = samples_new(1)};
+    window.published_s = allocate(sizeof(double));
+    window.confirmed = allocate(1);
+    amqp_confirm_select(connection, 1);
+    check(amqp_get_rpc_reply(connection), "select confirms");
+    publish(connection, queue_name, body, size, PERSISTENT);
+    for (window.tag = 1; window.low < window.tag;) {
+        amqp_frame_t frame;
+        int status = amqp_simple_wait_frame(connection, &frame);
+        if (status) fail("wait for a confirm: %s", amqp_error_string2(status));
+        confirm(&window, &frame);
+    }
+}
+
+static void stream(void) {
+    long count = (long)number("count"), readers = (long)number("readers");
+    if (count < 1) fail("count=%ld: how many messages shall the stream have?", count);
+    connection_t connection = dial();
+    declare(connection, queue_name, true, false);
+    struct meter appended = meter_start();
+    flow_start();
+    long sent = publish_unconfirmed(connection) + 1;
+    fence(connection);
+    meter_stop(&appended);
+    struct meter read = {0};
+    for (long reader = 0; reader < readers; reader++) {
+        connection_t own = dial();
+        amqp_basic_qos(own, 1, 0, (uint16_t)number("prefetch"), 0);
+        check(amqp_get_rpc_reply(own), "set the prefetch");
+        struct meter one = meter_start();
+        fast091_read(amqp_get_sockfd(own), queue_name, sent);
+        meter_stop(&one);
+        read.wall_s += one.wall_s;
+        read.broker_s += one.broker_s;
+        close(amqp_get_sockfd(own)); /* the library has not seen these frames */
+    }
+    report_open("stream");
+    report("appended_per_s", sent / appended.wall_s);
+    report("append_cpu_us", appended.broker_s / sent * 1e6);
+    if (readers) {
+        report("read_per_s", sent * readers / read.wall_s);
+        report("read_cpu_us", read.broker_s / (sent * readers) * 1e6);
+    }
+    report_meter(&appended, sent);
+    report_close();
+    delete_queue(connection, queue_name);
+    hang_up(connection);
+}
+
 static const struct mode modes[] = {
     {"thr", thr, "transient messages, no confirms, consumer without acks (size, count or secs, fast)"},
     {"reliable", reliable, "durable queue, persistent, confirmed, acknowledged (window, prefetch, ack_every, qtype)"},
@@ -457,6 +508,7 @@ static const struct mode modes[] = {
     {"churn", churn, "connect, open a channel, publish one, close (workers, secs)"},
     {"conns", conns, "idle connections: memory of each, round trips before and with them (conns, trips, hold)"},
     {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold)"},
+    {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers, qtype)"},
     {NULL, NULL, NULL}};
 
 static struct option options[] = {
@@ -475,6 +527,7 @@ static struct option options[] = {
     {"window", "1000", "messages published and not yet confirmed"},
     {"prefetch", "1000", "messages delivered and not yet acknowledged"},
     {"ack_every", "100", "acknowledge so many at once"},
+    {"readers", "3", "readers in mode stream"},
     {"rate", "5000", "messages a second in mode paced"},
     {"workers", "4", "clients at once in mode churn"},
     {"conns", "5000", "connections in mode conns"},

@@ -63,7 +63,11 @@ class Client10:
         self._names = itertools.count(1)
         self.ended = False
         if wait_open:
-            self.wait(lambda: bool(self.connection.state & Endpoint.REMOTE_ACTIVE))
+            try:
+                self.wait(lambda: bool(self.connection.state & Endpoint.REMOTE_ACTIVE))
+            except BaseException:
+                self.socket.close()
+                raise
 
     def __enter__(self) -> Client10:
         return self

@@ -197,9 +197,7 @@ def test_only_what_is_young_is_kept(channel: BlockingChannel, writer: BlockingCh
 # --- 0-9-1: names ---
 
 
-def test_a_named_reader_goes_on_where_it_was(
-    connect: Connect, writer: BlockingChannel, stream: Stream
-) -> None:
+def test_a_named_reader_goes_on_where_it_was(connect: Connect, writer: BlockingChannel, stream: Stream) -> None:
     queue = stream()
     publish(writer, queue, *[b"%d" % number for number in range(10)])
     named: dict[str, Any] = {"x_stream_consumer_name": "one", "x_stream_offset": "first"}
@@ -268,9 +266,7 @@ def reader10(
 
     def prepare(link: Any) -> None:
         if filters:
-            link.source.filter.put_dict(
-                {symbol(key): Described(symbol(key), value) for key, value in filters.items()}
-            )
+            link.source.filter.put_dict({symbol(key): Described(symbol(key), value) for key, value in filters.items()})
         if properties:
             link.properties = {symbol(key.replace("_", "-")): value for key, value in properties.items()}
 
