@@ -1,8 +1,8 @@
 """Streams, by the clients people have: pika for AMQP 0-9-1, Qpid Proton for AMQP 1.0.
 
-Owns what a reader sees: where it begins, what it gets, what its acknowledgements do, and what a stream refuses. Messages
-are written with confirms, so that everything written can be read. Each test has a stream of its own and deletes it.
-It must not look into the node. Rules: RabbitMQ's documentation of streams for both protocols; docs/guides/streams.md.
+Owns what a reader sees: where it begins, what it gets, what its acknowledgements do, and what a stream refuses.
+Messages are written with confirms, so that everything written can be read. Each test has a stream of its own and
+deletes it. It must not look into the node. Rules: RabbitMQ's documentation of streams; docs/guides/streams.md.
 """
 
 from __future__ import annotations
