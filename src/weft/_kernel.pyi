@@ -8,6 +8,7 @@ verbs), engine to world
 
 from collections.abc import Sequence
 from datetime import datetime
+from os import PathLike
 from typing import Any, final
 from uuid import UUID
 
@@ -29,10 +30,12 @@ __all__ = [
     "OUTPUT",
     "PAUSE",
     "TIMER",
+    "ArrowStream",
     "Client",
     "Delivery",
     "DiskJob",
     "Engine",
+    "LogReader",
     "decode_value",
     "encode_value",
     "keep_buffers",
@@ -66,6 +69,51 @@ class DiskJob:
     def kind(self) -> str:
         """`write`, `read` or `background`."""
     def run(self) -> None: ...
+
+@final
+class ArrowStream:
+    """Record batches on their way out, to be taken once: give it to pyarrow, polars or whoever reads Arrow's C stream
+    interface. Batches are built on the thread that pulls them, without the interpreter's lock.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+@final
+class LogReader:
+    """Reads one stream, or what waits in one durable queue, from the files of a store; docs/reference/columns.md.
+
+    The node may be running, stopped or dead. Every call looks at the files again; what it tells is on the disk.
+    """
+
+    def __new__(
+        cls, path: str | PathLike[str], number: int, *, stream: str = "", shard: int = 0, origin: str = ""
+    ) -> LogReader: ...
+    def offsets(self) -> tuple[int, int]:
+        """The first offset that is kept, and the one after the last; equal if nothing is kept."""
+    def messages(self) -> int:
+        """How many messages are kept: of a queue, those that wait."""
+    def bytes(self) -> int:
+        """About how many bytes their bodies have."""
+    def times(self) -> tuple[int, int] | None:
+        """When the first and the last that are kept arrived, in microseconds since 1970."""
+    def find(self, timestamp_us: int) -> int:
+        """The first offset whose message arrived at or after a time; the one after the last if none did."""
+    def damaged(self) -> list[str]:
+        """Stretches of unsealed files that cannot be read, by file and place; messages in them are not seen."""
+    def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        batch_rows: int = 4096,
+        batch_bytes: int = 4194304,
+        whole: bool = False,
+    ) -> ArrowStream:
+        """Messages from `start` up to `end`, without it, as these columns (all if None), in this order.
+
+        What is kept no longer is left out, unless `whole` makes it an error.
+        """
 
 @final
 class Engine:
@@ -155,6 +203,21 @@ class Engine:
         """(ready, unsettled, consumers), or None if there is no such queue."""
     def stats(self) -> dict[str, int]:
         """Node-wide counters and gauges."""
+    def read_log(
+        self,
+        vhost: str,
+        stream: str,
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        batch_rows: int = 4096,
+        batch_bytes: int = 4194304,
+        whole: bool = False,
+    ) -> ArrowStream:
+        """The messages of a stream, or those that wait in a durable queue, as they are at this moment: what is on disk,
+        and what is still on its way there. As `LogReader.read`; the files are read by whoever pulls.
+        """
     def inspect(self, table: str) -> list[dict[str, Any]]:
         """Every row of `connections`, `consumers`, `queues` or `exchanges`."""
     def page(

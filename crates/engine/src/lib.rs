@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod limits;
 mod links;
 pub mod local;
+pub mod log;
 pub mod memory;
 pub mod message;
 pub mod queue;

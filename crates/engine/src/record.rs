@@ -1,56 +1,61 @@
 //! A message as the journal keeps it.
 //!
-//! Owns the encoding of everything about a message but its body: names, traits, death record, head. Messages become
-//! bytes when they are stored and come back when a queue is read from disk. It must never look into a body, and never
-//! fail on bytes that rotted: they come back as None. Rule: docs/internals/segment.md, "What the engine writes".
+//! Owns the way from a message to the journal's envelope (names, traits, death record, head) and back, when a queue is
+//! read from disk. It must never look into a body, and never fail on bytes that rotted: they come back as None. The
+//! layout itself is `weft_journal::Envelope`, which readers without an engine share. Rule: docs/internals/segment.md,
+//! "What the engine writes".
 
 use std::rc::Rc;
 
+use weft_journal::{Envelope, StoredDeath};
 use weft_wire::amqp10::sections;
 
 use crate::broker::{Death, Reason};
 use crate::memory::Account;
 use crate::message::{Body, Kind, Message, Name, Traits};
 
-/// Version of this encoding, the first byte of every head.
-const VERSION: u8 = 2;
-const AMQP10: u8 = 1;
-const DURABLE: u8 = 2;
-const COPIED: u8 = 4;
-const NO_TTL: u64 = u64::MAX;
-
 /// Appends everything but the body.
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let traits = &message.traits;
-    let protocol = if matches!(message.kind, Kind::Amqp10(_)) { AMQP10 } else { 0 };
-    let flags = protocol | if traits.durable { DURABLE } else { 0 } | if traits.copied { COPIED } else { 0 };
-    out.extend_from_slice(&[VERSION, flags, traits.priority]);
-    out.extend_from_slice(&traits.ttl_ms.unwrap_or(NO_TTL).to_le_bytes());
-    out.extend_from_slice(&traits.delivery_count.to_le_bytes());
-    out.extend_from_slice(&traits.arrived_us.to_le_bytes());
-    out.extend_from_slice(&traits.serial.to_le_bytes());
-    put(out, &message.exchange);
-    put(out, &message.routing_key);
-    let deaths = message.deaths.as_deref().unwrap_or_default();
-    out.extend_from_slice(&(deaths.len() as u16).to_le_bytes());
-    deaths.iter().for_each(|death| put_death(out, death));
-    out.extend_from_slice(message.head());
+    let envelope = Envelope {
+        is_amqp10: matches!(message.kind, Kind::Amqp10(_)),
+        durable: traits.durable,
+        copied: traits.copied,
+        priority: traits.priority,
+        ttl_ms: traits.ttl_ms,
+        delivery_count: traits.delivery_count,
+        arrived_us: traits.arrived_us,
+        serial: traits.serial,
+        exchange: &message.exchange,
+        routing_key: &message.routing_key,
+        own: message.head(),
+        ..Envelope::default()
+    };
+    envelope.encode(message.deaths.as_deref().unwrap_or_default().iter().map(stored), out);
 }
 
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(bytes);
+fn stored(death: &Death) -> StoredDeath<'_> {
+    StoredDeath {
+        queue: &death.queue,
+        reason: death.reason.word().as_bytes(),
+        count: death.count,
+        time_s: death.time_s,
+        exchange: &death.exchange,
+        routing_keys: death.routing_keys.iter().map(|key| &key[..]).collect(),
+        expiration_ms: death.expiration_ms,
+    }
 }
 
-fn put_death(out: &mut Vec<u8>, death: &Death) {
-    put(out, &death.queue);
-    put(out, death.reason.word().as_bytes());
-    out.extend_from_slice(&death.count.to_le_bytes());
-    out.extend_from_slice(&death.time_s.to_le_bytes());
-    put(out, &death.exchange);
-    out.extend_from_slice(&(death.routing_keys.len() as u16).to_le_bytes());
-    death.routing_keys.iter().for_each(|key| put(out, key));
-    out.extend_from_slice(&death.expiration_ms.unwrap_or(NO_TTL).to_le_bytes());
+fn death(stored: &StoredDeath<'_>) -> Option<Death> {
+    Some(Death {
+        queue: Name::from(stored.queue),
+        reason: Reason::from_word(stored.reason)?,
+        count: stored.count,
+        time_s: stored.time_s,
+        exchange: Name::from(stored.exchange),
+        routing_keys: stored.routing_keys.iter().map(|key| Name::from(*key)).collect(),
+        expiration_ms: stored.expiration_ms,
+    })
 }
 
 /// When a message arrived, from what `encode` wrote; None if the bytes are not that.
@@ -62,24 +67,24 @@ pub fn arrived_us(head: &[u8]) -> Option<u64> {
 
 /// A message again; None if the bytes are not one.
 pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message> {
-    let mut reader = Reader(head);
-    let [version, flags, priority] = reader.array()?;
-    if version != VERSION {
-        return None;
-    }
-    let ttl_ms = Some(u64::from_le_bytes(reader.array()?)).filter(|ttl_ms| *ttl_ms != NO_TTL);
-    let delivery_count = u32::from_le_bytes(reader.array()?);
-    let (arrived_us, serial) = (u64::from_le_bytes(reader.array()?), u64::from_le_bytes(reader.array()?));
-    let names = (reader.name()?, reader.name()?);
-    let deaths = u16::from_le_bytes(reader.array()?);
-    let deaths = (0..deaths).map(|_| reader.death()).collect::<Option<Vec<_>>>()?;
-    let own = reader.0;
-    let kind = match flags & AMQP10 != 0 {
+    let envelope = Envelope::decode(head)?;
+    let deaths = envelope.deaths.iter().map(|stored| death(&stored)).collect::<Option<Vec<_>>>()?;
+    let own = envelope.own;
+    let kind = match envelope.is_amqp10 {
         true => Kind::Amqp10(Box::new(sections::scan(own).ok()?.head)),
         false => Kind::Amqp091,
     };
-    let (durable, copied) = (flags & DURABLE != 0, flags & COPIED != 0);
-    let traits = Traits { durable, priority, ttl_ms, delivery_count, publisher: 0, copied, arrived_us, serial };
+    let traits = Traits {
+        durable: envelope.durable,
+        priority: envelope.priority,
+        ttl_ms: envelope.ttl_ms,
+        delivery_count: envelope.delivery_count,
+        publisher: 0,
+        copied: envelope.copied,
+        arrived_us: envelope.arrived_us,
+        serial: envelope.serial,
+    };
+    let names = (Name::from(envelope.exchange), Name::from(envelope.routing_key));
     let mut bytes = Vec::with_capacity(own.len() + body.len());
     bytes.extend_from_slice(own);
     bytes.extend_from_slice(body);
@@ -88,38 +93,6 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message
     let mut message = Message::new(kind, names, traits, 0..own.len(), letter, charge);
     message.deaths = if deaths.is_empty() { None } else { Some(Rc::from(deaths)) };
     Some(message)
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (front, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*front)
-    }
-
-    fn name(&mut self) -> Option<Name> {
-        let len = u32::from_le_bytes(self.array()?) as usize;
-        let (front, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(Name::from(front))
-    }
-
-    fn death(&mut self) -> Option<Death> {
-        Some(Death {
-            queue: self.name()?,
-            reason: Reason::from_word(&self.name()?)?,
-            count: u64::from_le_bytes(self.array()?),
-            time_s: u64::from_le_bytes(self.array()?),
-            exchange: self.name()?,
-            routing_keys: {
-                let keys = u16::from_le_bytes(self.array()?);
-                (0..keys).map(|_| self.name()).collect::<Option<Vec<_>>>()?
-            },
-            expiration_ms: Some(u64::from_le_bytes(self.array()?)).filter(|ms| *ms != NO_TTL),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::job::{ReadWork, RebuildWork, Work};
 use crate::journal::{Done, Journal, ReadDone};
 use crate::read::{At, Gathered, Messages, Pick};
 use crate::record::Message;
-use crate::table::{Entries, Entry};
+use crate::table::{Class, Entries, Entry};
 
 /// The answer to a question for messages.
 #[derive(Debug)]
@@ -34,6 +34,24 @@ impl Journal {
             }
             Some(_) => Read::Waits(self.queue_read(plan, bytes_max)),
         }
+    }
+
+    /// The newest messages of a queue: those that the disk has not answered for. And the position after its last.
+    pub fn tail(&self, queue_no: u64) -> (Messages, u64) {
+        let mut messages = Messages::default();
+        let Some(queue) = self.table.queues.get(&queue_no) else { return (messages, 0) };
+        let floor = self.writer.floor();
+        for row in queue.rows.iter().filter(|row| row.class == Class::Fresh && row.segment >= floor.0) {
+            let Entries::Memory(entries) = &row.entries else { continue };
+            let from = entries.partition_point(|entry| (row.segment, entry.offset) < floor);
+            for entry in entries[from..].iter().filter(|entry| row.live.contains(entry.position)) {
+                let payload = self.writer.payload(row.segment, entry.offset, entry.length);
+                if let Some(message) = payload.and_then(Message::decode) {
+                    messages.push(entry, &message);
+                }
+            }
+        }
+        (messages, queue.next)
     }
 
     fn in_memory(&self, segment: u32, entry: &Entry) -> bool {

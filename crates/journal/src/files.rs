@@ -14,11 +14,14 @@ use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
 
 /// Handles kept open: the segment being written, its sidecar, and those that readers of cold queues are in.
 const HANDLES_MAX: usize = 64;
+/// Handles kept open by someone who only reads: a file that is open takes its space even when it was removed.
+const HANDLES_MAX_READ_ONLY: usize = 4;
 
 /// A store in a folder of the file system.
 #[derive(Debug)]
 pub struct Files {
     root: PathBuf,
+    read_only: bool,
     /// Most recently used last.
     handles: Mutex<Vec<Handle>>,
 }
@@ -38,7 +41,22 @@ impl Files {
             fs::create_dir_all(root.join(folder))?;
         }
         File::open(&root)?.sync_all()?;
-        Ok(Self { root, handles: Mutex::new(Vec::new()) })
+        Ok(Self { root, read_only: false, handles: Mutex::new(Vec::new()) })
+    }
+
+    /// A folder that is read and never changed, whoever else has it open.
+    pub fn read_only(root: impl AsRef<Path>) -> Self {
+        Self { root: root.as_ref().to_owned(), read_only: true, handles: Mutex::new(Vec::new()) }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where a file is that is about to be made, changed or removed.
+    fn writable(&self, name: &str) -> io::Result<PathBuf> {
+        if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(self.root.join(name)) }
     }
 
     fn handles(&self) -> MutexGuard<'_, Vec<Handle>> {
@@ -56,6 +74,13 @@ impl Files {
             }
         }
         let path = self.root.join(name);
+        if self.read_only {
+            let file = if write { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { File::open(&path) };
+            if handles.len() >= HANDLES_MAX_READ_ONLY {
+                handles.remove(0);
+            }
+            return Ok(keep(&mut handles, name, file?, false));
+        }
         let (file, writable) = match OpenOptions::new().read(true).write(true).open(&path) {
             // On a read-only disk what is there can still be read.
             Err(error) if !write && error.kind() != io::ErrorKind::NotFound => (File::open(&path)?, false),
@@ -87,7 +112,11 @@ impl Storage for Files {
         let mut found = Vec::new();
         for entry in entries {
             let entry = entry?;
-            let meta = entry.metadata()?;
+            let meta = match entry.metadata() {
+                // Removed since the folder was opened.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                meta => meta?,
+            };
             if meta.is_file() {
                 found.push(FileInfo { name: entry.file_name().to_string_lossy().into_owned(), bytes: meta.len() });
             }
@@ -96,7 +125,7 @@ impl Storage for Files {
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<()> {
-        match OpenOptions::new().read(true).write(true).create_new(true).open(self.root.join(name)) {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(self.writable(name)?) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             file => {
                 let file = file?;
@@ -126,7 +155,7 @@ impl Storage for Files {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.handle(name, true)?.sync_data()
+        self.handle(name, !self.read_only)?.sync_data()
     }
 
     fn set_len(&self, name: &str, bytes: u64) -> io::Result<()> {
@@ -134,7 +163,7 @@ impl Storage for Files {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.root.join(from), self.root.join(to))?;
+        fs::rename(self.writable(from)?, self.root.join(to))?;
         self.forget(from);
         self.forget(to);
         Ok(())
@@ -142,7 +171,7 @@ impl Storage for Files {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.forget(name);
-        fs::remove_file(self.root.join(name))
+        fs::remove_file(self.writable(name)?)
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {

@@ -58,7 +58,7 @@ impl Positions {
         self.next_run(0).map(|run| run.0)
     }
 
-    fn last(&self) -> Option<u64> {
+    pub(crate) fn last(&self) -> Option<u64> {
         match self {
             Self::Run { first, last } => (first <= last).then_some(*last),
             Self::Chunks(chunks) => chunks.map.last_key_value().map(|(key, chunk)| join(*key, chunk.last())),

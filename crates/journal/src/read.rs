@@ -74,16 +74,23 @@ impl Messages {
     }
     /// The messages.
     pub fn iter(&self) -> impl Iterator<Item = Stored<'_>> {
-        self.items.iter().map(|item| {
-            let target = Target::new(0, item.position, item.expires);
-            Stored {
-                position: item.position,
-                expires_ms: target.expires_ms,
-                transient: target.transient,
-                head: &self.bytes[item.head.clone()],
-                body: &self.bytes[item.body.clone()],
-            }
-        })
+        self.items.iter().map(|item| self.stored(item))
+    }
+
+    /// One of them.
+    pub fn get(&self, index: usize) -> Option<Stored<'_>> {
+        self.items.get(index).map(|item| self.stored(item))
+    }
+
+    fn stored(&self, item: &Item) -> Stored<'_> {
+        let target = Target::new(0, item.position, item.expires);
+        Stored {
+            position: item.position,
+            expires_ms: target.expires_ms,
+            transient: target.transient,
+            head: &self.bytes[item.head.clone()],
+            body: &self.bytes[item.body.clone()],
+        }
     }
 
     /// Adds a copy of a message that is still in memory.

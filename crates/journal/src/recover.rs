@@ -130,8 +130,7 @@ struct Part {
 impl Part {
     /// The newest batch that was synced for sure, as far as this segment tells.
     fn last_synced(&self) -> u64 {
-        let batches = self.outline.iter().flat_map(|outline| &outline.batches);
-        let told = batches.map(|batch| batch.head.synced).max().unwrap_or(0);
+        let told = self.outline.as_ref().map_or(0, Outline::synced);
         self.digest.as_ref().map_or(told, |digest| digest.last_batch)
     }
 }

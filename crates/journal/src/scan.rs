@@ -73,6 +73,11 @@ impl Outline {
         }
     }
 
+    /// The newest batch that was synced for sure, as far as this log tells.
+    pub(crate) fn synced(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.head.synced).max().unwrap_or(0)
+    }
+
     fn end(&self) -> u64 {
         self.batches.iter().map(BatchAt::end).max().unwrap_or(0).max(self.orphans_end)
     }
@@ -93,6 +98,14 @@ pub(crate) struct Scanned {
     pub(crate) damaged: Vec<Stretch>,
     /// Batches that were never complete: the write was cut short, and nobody was told that it succeeded.
     pub(crate) torn: Option<Stretch>,
+}
+
+/// What a log has got since it was scanned.
+#[derive(Debug)]
+pub(crate) struct Added {
+    pub(crate) digest: Digest,
+    /// Batches up to this one are on the disk, as far as the new ones tell.
+    pub(crate) synced: u64,
 }
 
 impl<'a> Log<'a> {
@@ -234,6 +247,24 @@ impl<'a> Log<'a> {
         let mut digest = builder.finish();
         digest.log_bytes = at as u32;
         Ok(Scanned { digest, damaged, torn })
+    }
+
+    /// What was added to a log behind `from` since it was scanned: complete batches, up to the first that is not.
+    pub(crate) fn scan_on(&mut self, from: u64) -> Result<Added, Fault> {
+        let mut builder = DigestBuilder::new(self.segment);
+        let (mut at, mut synced) = (from, 0);
+        while let Some(header) = self.header(at)? {
+            let Some(batch) = self.batch(at, &header)? else { break };
+            if batch.end() > self.bytes || !self.is_complete(&batch)? {
+                break;
+            }
+            self.salvage(&mut builder, at, batch.end())?;
+            synced = synced.max(batch.head.synced);
+            at = batch.end();
+        }
+        let mut digest = builder.finish();
+        digest.log_bytes = at as u32;
+        Ok(Added { digest, synced })
     }
 
     /// Takes every good record of a stretch, and names what lies between.

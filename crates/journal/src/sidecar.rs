@@ -307,6 +307,12 @@ impl<'a> RowReader<'a> {
         Err(LookupError::Damaged)
     }
 
+    /// Entries from an index on, read at once.
+    pub(crate) fn entries(&mut self, at: u32, count_max: u32) -> Result<Vec<Entry>, LookupError> {
+        self.load(at, count_max)?;
+        self.block.chunks_exact(ENTRY_BYTES).map(|entry| decode_entry(entry).ok_or(LookupError::Damaged)).collect()
+    }
+
     /// Every entry of the row.
     pub(crate) fn all(&mut self) -> Result<Vec<Entry>, LookupError> {
         (0..self.count).map(|at| self.entry(at, BLOCK_ENTRIES)).collect()

@@ -13,7 +13,8 @@ use weft_client::{Client as Native, Ending, Event, Limits, LinkOptions, Login, P
 use weft_wire::amqp10::{Reader, TerminusDurability, TerminusExpiryPolicy, Value, writer};
 
 use crate::delivery::Delivery;
-use crate::engine::{local_error, with_bytes};
+use crate::engine::with_bytes;
+use crate::errors::local_error;
 use crate::outgoing::{self, Words};
 use crate::{tables, values};
 

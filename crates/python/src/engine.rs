@@ -12,6 +12,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
+use weft_columns::Constants;
 use weft_engine::broker::Outcome;
 use weft_engine::conn::ConnId;
 use weft_engine::convert;
@@ -24,7 +25,9 @@ use weft_wire::amqp091::properties::{Properties, peek};
 
 use crate::changes::change;
 use crate::disk::DiskJob;
+use crate::errors::{local_error, unavailable};
 use crate::events::Classes;
+use crate::log::{self, ArrowStream, Asked};
 use crate::tables;
 
 /// The engine, of which one thread at a time holds everything there is.
@@ -57,22 +60,6 @@ pub(crate) struct Engine {
     classes: Classes,
     files: Option<Arc<Files>>,
     found: Option<Recovered>,
-}
-
-pub(crate) fn local_error(py: Python<'_>, text: &str) -> PyErr {
-    let class = py.import("weft.model.errors").and_then(|module| module.getattr("LocalProtocolError"));
-    match class.and_then(|class| class.call1((text,))) {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
-    }
-}
-
-fn unavailable(py: Python<'_>, text: &str) -> PyErr {
-    let class = py.import("weft.model.errors").and_then(|module| module.getattr("Unavailable"));
-    match class.and_then(|class| class.call1((text,))) {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
-    }
 }
 
 fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
@@ -364,6 +351,30 @@ impl Engine {
     /// Node-wide counters and gauges.
     fn stats(&self) -> std::collections::BTreeMap<&'static str, u64> {
         self.native.stats()
+    }
+
+    /// Messages of a stream, or of what waits in a durable queue, as they are at this moment.
+    #[pyo3(signature = (vhost, stream, start = 0, end = None, columns = None, *,
+                        batch_rows = 4096, batch_bytes = 4_194_304, whole = false))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn read_log(
+        &self,
+        py: Python<'_>,
+        vhost: &str,
+        stream: &str,
+        start: u64,
+        end: Option<u64>,
+        columns: Option<Vec<String>>,
+        batch_rows: usize,
+        batch_bytes: usize,
+        whole: bool,
+    ) -> PyResult<ArrowStream> {
+        let asked = Asked::new(columns, batch_rows, batch_bytes, whole)?;
+        let (Some(files), Some(tail)) = (&self.files, self.native.log_tail(vhost, stream)) else {
+            return Err(local_error(py, &format!("no stream or durable queue '{stream}' in vhost '{vhost}' on disk")));
+        };
+        let constants = Constants { stream: stream.to_owned(), shard: 0, origin: self.native.broker.node.to_string() };
+        Ok(log::snapshot(files, tail, start..end.unwrap_or(u64::MAX), constants, asked))
     }
 
     /// Every row of a table.

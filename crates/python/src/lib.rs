@@ -9,7 +9,9 @@ mod client;
 mod delivery;
 mod disk;
 mod engine;
+mod errors;
 mod events;
+mod log;
 mod outgoing;
 mod tables;
 mod values;
@@ -78,6 +80,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<disk::DiskJob>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<delivery::Delivery>()?;
+    module.add_class::<log::ArrowStream>()?;
+    module.add_class::<log::LogReader>()?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
     module.add_function(wrap_pyfunction!(values::encode_value, module)?)?;
     module.add_function(wrap_pyfunction!(values::decode_value, module)?)?;

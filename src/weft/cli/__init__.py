@@ -20,6 +20,7 @@ from weft.model.errors import ConfigError, Unavailable
 COMMANDS = {
     "up": "run a node in the foreground",
     "config": "show what a configuration file may hold, or check one",
+    "log": "show what streams and durable queues hold, from a data folder",
     "hash-password": "turn a password into the line a configuration file holds",
 }
 

@@ -79,6 +79,20 @@ impl<'a> Properties<'a> {
     /// Reads flags and values, which must fill `raw` exactly.
     #[inline]
     pub fn decode(raw: &'a [u8]) -> Result<Self, WireError> {
+        Self::read(raw, Reader::table)
+    }
+
+    /// The same for bytes that were decoded before: the inside of the headers is not checked again.
+    #[inline]
+    pub fn view(raw: &'a [u8]) -> Result<Self, WireError> {
+        Self::read(raw, |r| r.long().map(Table::trusted))
+    }
+
+    #[inline]
+    fn read(
+        raw: &'a [u8],
+        table: impl FnOnce(&mut Reader<'a>) -> Result<Table<'a>, WireError>,
+    ) -> Result<Self, WireError> {
         let mut r = Reader::new(raw);
         let flags = r.u16()?;
         if flags & UNDEFINED != 0 {
@@ -92,7 +106,7 @@ impl<'a> Properties<'a> {
         let properties = Self {
             content_type: field!(CONTENT_TYPE, short),
             content_encoding: field!(CONTENT_ENCODING, short),
-            headers: field!(HEADERS, table),
+            headers: if flags & HEADERS != 0 { Some(table(&mut r)?) } else { None },
             delivery_mode: field!(DELIVERY_MODE, u8),
             priority: field!(PRIORITY, u8),
             correlation_id: field!(CORRELATION_ID, short),

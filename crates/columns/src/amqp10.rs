@@ -1,0 +1,104 @@
+//! The head and body of an AMQP 1.0 message, as columns want them.
+//!
+//! Owns which section and field is which fact, and what counts as the body. Encoded sections come in, borrowed facts
+//! go out; sections that are not well formed give none. It must never decode a section that nobody asked for. Rules:
+//! docs/reference/columns.md; docs/reference/mapping.md where a fact has its place in both protocols.
+
+use std::borrow::Cow;
+
+use weft_wire::amqp10::sections::{self, BodyKind, Span};
+use weft_wire::amqp10::{Composite, Map, MessageId, Properties, Value};
+
+use crate::facts::{Facts, Headers, Text, Trace, Wants};
+use crate::text;
+
+/// The annotation that lists the nodes a message has passed.
+const TRACE: &str = "x-opt-weft-trace";
+/// The annotation that names a message in all of a fabric, and the header it is shown as.
+const ID: (&str, &str) = ("x-opt-weft-id", "x-weft-id");
+/// The annotation that carries the `type` property of 0-9-1.
+const TYPE: &str = "x-basic-type";
+/// Annotations that carry a property of 0-9-1.
+const BASIC: &str = "x-basic-";
+
+pub(crate) fn facts(head: &[u8], wants: Wants) -> Facts<'_> {
+    let Ok(found) = sections::scan(head).map(|found| found.head) else { return Facts::default() };
+    let map = |span: Option<Span>, wanted: bool| {
+        let span = span.filter(|_| wanted)?;
+        sections::decode_map(span.of(head)).ok()
+    };
+    let annotations = map(found.message_annotations, wants.headers || wants.trace || wants.message_type);
+    let annotation = |key: &str| annotations.and_then(|map| map.get(key));
+    let application = map(found.application_properties, wants.headers);
+    let span = found.properties.filter(|_| wants.properties);
+    let own = span.and_then(|span| Properties::decode(span.of(head)).ok()).unwrap_or_default();
+    let message_type = if wants.message_type { annotation(TYPE).and_then(|value| value.as_str()) } else { None };
+    let trace = if wants.trace { annotation(TRACE).and_then(|value| value.as_list()) } else { None };
+    let headers = match (annotations.filter(|_| wants.headers), application) {
+        (None, None) => Headers::Absent,
+        (annotations, application) => {
+            Headers::Maps { annotations: annotations.unwrap_or_default(), application: application.unwrap_or_default() }
+        }
+    };
+    Facts {
+        message_id: own.message_id.map(id_text),
+        correlation_id: own.correlation_id.map(id_text),
+        reply_to: own.reply_to.map(Text::Str),
+        content_type: own.content_type.map(|symbol| Text::Str(symbol.0)),
+        content_encoding: own.content_encoding.map(|symbol| Text::Str(symbol.0)),
+        message_type: message_type.or(own.subject).map(Text::Str),
+        app_id: own.group_id.map(Text::Str),
+        user_id: own.user_id.map(Text::Bytes),
+        created_us: own.creation_time.and_then(|at| at.0.checked_mul(1_000)),
+        headers,
+        trace: trace.map_or(Trace::Absent, Trace::List),
+    }
+}
+
+fn id_text(id: MessageId<'_>) -> Text<'_> {
+    match id {
+        MessageId::String(text) => Text::Str(text),
+        MessageId::Ulong(number) => Text::Made(number.to_string()),
+        MessageId::Uuid(uuid) => Text::Made(format!("urn:uuid:{}", text::uuid(&uuid))),
+        MessageId::Binary(bytes) => {
+            let mut hex = String::new();
+            text::hex(&mut hex, bytes, false);
+            Text::Made(hex)
+        }
+    }
+}
+
+/// What is shown as headers: application properties, and those annotations that begin with `x-`.
+pub(crate) fn header_entries<'a>(
+    annotations: Map<'a>,
+    application: Map<'a>,
+) -> impl Iterator<Item = (&'a str, Value<'a>)> {
+    let shown = annotations.iter().filter_map(|(key, value)| match key.as_symbol()? {
+        TRACE => None,
+        key if key == ID.0 => Some((ID.1, value)),
+        key if key.starts_with(BASIC) || !key.starts_with("x-") => None,
+        key => Some((key, value)),
+    });
+    shown.chain(application.iter().filter_map(|(key, value)| Some((key.as_str()?, value))))
+}
+
+/// What a reader wants of the body sections: the bytes in data sections, or in a value that is text or binary; anything
+/// else as it is encoded.
+pub(crate) fn body(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let Ok(found) = sections::scan(bytes) else { return Cow::Borrowed(bytes) };
+    let sections = found.body.of(bytes);
+    match found.kind {
+        BodyKind::Absent => Cow::Borrowed(&[]),
+        BodyKind::Data(span) => Cow::Borrowed(span.of(bytes)),
+        BodyKind::DataMany => {
+            let parts = sections::body_values(sections).flatten().filter_map(|value| value.as_binary());
+            Cow::Owned(parts.collect::<Vec<_>>().concat())
+        }
+        BodyKind::Value => match sections::body_values(sections).next() {
+            Some(Ok(Value::String(text))) => Cow::Borrowed(text.as_bytes()),
+            Some(Ok(Value::Binary(bytes))) => Cow::Borrowed(bytes),
+            _ => Cow::Borrowed(sections),
+        },
+        BodyKind::Sequence => Cow::Borrowed(sections),
+    }
+}

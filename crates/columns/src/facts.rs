@@ -1,0 +1,154 @@
+//! What columns want of a message's own head, whichever protocol wrote it.
+//!
+//! Owns `Facts`: borrowed properties, headers and trace, filled by `amqp091` and `amqp10` as far as they are wanted. It
+//! must never copy what can be borrowed, nor decode what nobody asked for. Rule: docs/reference/columns.md.
+
+use weft_wire::amqp10::{List, Map};
+use weft_wire::amqp091::table::{Array, Table, Value as Value091};
+
+use crate::schema::Column;
+use crate::{amqp10, amqp091, text};
+
+/// Which parts of a head are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// Any single property.
+    pub(crate) properties: bool,
+    pub(crate) headers: bool,
+    pub(crate) trace: bool,
+    /// Of AMQP 1.0, the `type` may be among the annotations.
+    pub(crate) message_type: bool,
+}
+
+impl Wants {
+    pub(crate) fn of(columns: &[Column]) -> Self {
+        let any = |wanted: &[Column]| columns.iter().any(|column| wanted.contains(column));
+        let properties = columns.iter().any(|column| (Column::MessageId..=Column::CreationTime).contains(column));
+        Self {
+            properties,
+            headers: any(&[Column::Headers]),
+            trace: any(&[Column::Trace, Column::Origin]),
+            message_type: any(&[Column::Type]),
+        }
+    }
+
+    pub(crate) fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// Some text of a message: not yet checked, or made here.
+#[derive(Clone, Debug)]
+pub(crate) enum Text<'a> {
+    Bytes(&'a [u8]),
+    Str(&'a str),
+    Made(String),
+}
+
+/// The head of a message, as far as it was wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts<'a> {
+    pub(crate) message_id: Option<Text<'a>>,
+    pub(crate) correlation_id: Option<Text<'a>>,
+    pub(crate) reply_to: Option<Text<'a>>,
+    pub(crate) content_type: Option<Text<'a>>,
+    pub(crate) content_encoding: Option<Text<'a>>,
+    pub(crate) message_type: Option<Text<'a>>,
+    pub(crate) app_id: Option<Text<'a>>,
+    pub(crate) user_id: Option<Text<'a>>,
+    pub(crate) created_us: Option<i64>,
+    pub(crate) headers: Headers<'a>,
+    pub(crate) trace: Trace<'a>,
+}
+
+impl<'a> Facts<'a> {
+    /// The text property that a column holds.
+    pub(crate) fn text(&self, column: Column) -> Option<&Text<'a>> {
+        match column {
+            Column::MessageId => self.message_id.as_ref(),
+            Column::CorrelationId => self.correlation_id.as_ref(),
+            Column::ReplyTo => self.reply_to.as_ref(),
+            Column::ContentType => self.content_type.as_ref(),
+            Column::ContentEncoding => self.content_encoding.as_ref(),
+            Column::Type => self.message_type.as_ref(),
+            Column::AppId => self.app_id.as_ref(),
+            Column::UserId => self.user_id.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The headers of a message, still encoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Headers<'a> {
+    #[default]
+    Absent,
+    Table(Table<'a>),
+    Maps {
+        annotations: Map<'a>,
+        application: Map<'a>,
+    },
+}
+
+impl Headers<'_> {
+    /// Calls `each` with every header: key, and value unless it is null. False if there are none to speak of.
+    pub(crate) fn each(&self, scratch: &mut String, mut each: impl FnMut(&str, Option<&str>)) -> bool {
+        match self {
+            Self::Absent => return false,
+            Self::Table(table) => {
+                for (key, value) in table.iter().filter(|(key, _)| *key != amqp091::TRACE) {
+                    match (std::str::from_utf8(key), value) {
+                        (Ok(key), Value091::LongString(bytes)) if std::str::from_utf8(bytes).is_ok() => {
+                            each(key, std::str::from_utf8(bytes).ok());
+                        }
+                        (key, value) => {
+                            let lossy = String::from_utf8_lossy(key.map_or(&[], str::as_bytes));
+                            scratch.clear();
+                            let some = text::write091(scratch, value);
+                            each(&lossy, some.then_some(scratch));
+                        }
+                    }
+                }
+            }
+            Self::Maps { annotations, application } => {
+                let mut count = 0;
+                for (key, value) in amqp10::header_entries(*annotations, *application) {
+                    scratch.clear();
+                    let some = text::write10(scratch, value);
+                    each(key, some.then_some(scratch));
+                    count += 1;
+                }
+                return count > 0;
+            }
+        }
+        true
+    }
+}
+
+/// The nodes a message has passed, still encoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Trace<'a> {
+    #[default]
+    Absent,
+    Array(Array<'a>),
+    List(List<'a>),
+}
+
+impl<'a> Trace<'a> {
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
+    /// Their names, the origin first.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let (array, list) = match *self {
+            Self::Absent => (None, None),
+            Self::Array(array) => (Some(array), None),
+            Self::List(list) => (None, Some(list)),
+        };
+        let array = array.into_iter().flat_map(|array| array.iter());
+        let list = list.into_iter().flat_map(|list| list.iter());
+        let texts = array.filter_map(|value| std::str::from_utf8(value.as_bytes()?).ok());
+        texts.chain(list.filter_map(|value| value.as_str()))
+    }
+}

@@ -1,0 +1,23 @@
+//! Messages as columns.
+//!
+//! Owns the way from stored and received messages to Arrow, and back from Arrow to encoded messages. Borrowed values
+//! come in one message at a time, record batches go out; only the columns that were asked for are decoded. The order of
+//! reading: `schema` (what there is), `row` (what comes in), `builder` (what goes out), `log` (from a store's files),
+//! `encode` (back). It is the only crate that knows Arrow, and must never know an engine or a socket. Rule:
+//! docs/reference/columns.md.
+#![forbid(unsafe_code)]
+
+mod amqp091;
+mod amqp10;
+mod builder;
+mod facts;
+mod log;
+mod row;
+mod schema;
+mod text;
+
+pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as ArrowStream;
+pub use builder::{Builder, Constants};
+pub use log::{LogStream, Options, find, times};
+pub use row::Row;
+pub use schema::{Column, UnknownColumn, schema};

@@ -1,0 +1,132 @@
+//! A store's files as a stream of record batches.
+//!
+//! Owns the loop from a cursor over a queue to batches of columns, and the search for a time. A view and options come
+//! in; an Arrow stream goes out, whose batches are built by whoever pulls it. It must never start a thread or keep more
+//! than one batch. Rule: docs/reference/columns.md.
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use weft_journal::{Cursor, ReadError, View};
+
+use crate::ArrowStream;
+use crate::builder::{Builder, Constants};
+use crate::row::Row;
+use crate::schema::Column;
+
+/// No batch is made larger than this, but for a single message: offsets into columns have 31 bits, and text may grow
+/// sixfold when it is spelled as JSON.
+const BATCH_BYTES_MAX: usize = 128 << 20;
+
+/// How a range is read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub columns: Vec<Column>,
+    pub constants: Constants,
+    /// Rows of a batch, at most.
+    pub batch_rows: usize,
+    /// Bytes of a batch, about; at least one row.
+    pub batch_bytes: usize,
+}
+
+/// How a cursor is made when the first batch is pulled.
+type Open = Box<dyn FnOnce() -> Result<Cursor, ReadError> + Send>;
+
+/// Reads batches from a cursor.
+pub struct LogStream {
+    open: Option<Open>,
+    cursor: Option<Cursor>,
+    builder: Builder,
+    batch_rows: usize,
+    batch_bytes: usize,
+    done: bool,
+}
+
+impl LogStream {
+    /// Batches of what a cursor finds; `open` runs when the first is pulled.
+    pub fn new(options: Options, open: impl FnOnce() -> Result<Cursor, ReadError> + Send + 'static) -> Self {
+        Self {
+            open: Some(Box::new(open)),
+            cursor: None,
+            builder: Builder::new(&options.columns, options.constants),
+            batch_rows: options.batch_rows.max(1),
+            batch_bytes: options.batch_bytes.clamp(1, BATCH_BYTES_MAX),
+            done: false,
+        }
+    }
+
+    /// For whoever speaks Arrow's C stream interface.
+    pub fn export(self) -> ArrowStream {
+        ArrowStream::new(Box::new(self))
+    }
+
+    /// The next batch; `None` at the end.
+    fn pull(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        if let Some(open) = self.open.take() {
+            self.cursor = Some(open().map_err(external)?);
+        }
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        while self.builder.rows() < self.batch_rows && self.builder.bytes() < self.batch_bytes {
+            let Some(stored) = cursor.next_message().map_err(external)? else {
+                self.cursor = None;
+                break;
+            };
+            let position = stored.position;
+            let row = Row::stored(&stored).ok_or_else(|| {
+                ArrowError::ExternalError(format!("offset {position} was written by another version of weft").into())
+            })?;
+            self.builder.push(&row);
+        }
+        if self.builder.rows() == 0 { Ok(None) } else { self.builder.finish().map(Some) }
+    }
+}
+
+impl Iterator for LogStream {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.pull().transpose();
+        // After an error nothing more comes.
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl RecordBatchReader for LogStream {
+    fn schema(&self) -> SchemaRef {
+        self.builder.schema()
+    }
+}
+
+fn external(error: ReadError) -> ArrowError {
+    ArrowError::ExternalError(Box::new(error))
+}
+
+/// The first offset whose message arrived at or after a time; the one after the last if none did. Clocks may be set
+/// back: then it is one of the places where the time was passed.
+pub fn find(view: &View, arrived_us: u64) -> Result<u64, ReadError> {
+    let (mut low, mut high) = view.offsets();
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut cursor = Cursor::new(view.clone(), middle, high).one_by_one();
+        let arrived = cursor.next_message()?.map(|stored| (stored.position, Row::stored(&stored)));
+        match arrived {
+            Some((position, Some(row))) if row.arrived_us < arrived_us => low = position + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}
+
+/// When the first and the last message that are kept arrived, in microseconds since 1970.
+pub fn times(view: &View) -> Result<Option<(u64, u64)>, ReadError> {
+    let arrival = |position: u64| {
+        let mut cursor = Cursor::new(view.clone(), position, u64::MAX).one_by_one();
+        let arrived = cursor.next_message()?.and_then(|stored| Row::stored(&stored)).map(|row| row.arrived_us);
+        Ok::<_, ReadError>(arrived)
+    };
+    let Some(last) = view.last() else { return Ok(None) };
+    Ok(arrival(view.offsets().0)?.zip(arrival(last)?))
+}

@@ -1,0 +1,57 @@
+"""Definitions of a node that may be running: read from a copy.
+
+Owns the one way to look into a definitions file that a node holds locked: it is copied with its write-ahead log, and
+the copy is opened. A path comes in, records go out.
+It must never open the original, since SQLite would write beside it.
+Rule: https://www.sqlite.org/walformat.html; a log that was begun anew while it was copied has other salts in its
+header.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from weft.model.errors import Unavailable
+from weft.store.definitions import Store
+from weft.store.records import Queue
+
+TRIES_MAX = 8
+WAL_HEADER_BYTES = 32
+
+
+def read_queues(path: Path) -> list[Queue]:
+    """The durable queues that a definitions file has."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        copy = Path(folder) / path.name
+        _copy(path, copy)
+        store = Store(copy)
+        try:
+            return store.queues()
+        finally:
+            store.close()
+
+
+def _copy(path: Path, copy: Path) -> None:
+    log, log_copy = Path(f"{path}-wal"), Path(f"{copy}-wal")
+    for _ in range(TRIES_MAX):
+        try:
+            before = _header(log)
+            shutil.copyfile(path, copy)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(log, log_copy)
+            if _header(log) == before:
+                return
+        except OSError as error:
+            raise Unavailable(f"cannot read definitions {path}: {(error.strerror or str(error)).lower()}") from None
+    raise Unavailable(f"definitions {path} change too fast to be copied; try again")
+
+
+def _header(log: Path) -> bytes:
+    try:
+        with log.open("rb") as file:
+            return file.read(WAL_HEADER_BYTES)
+    except FileNotFoundError:
+        return b""
