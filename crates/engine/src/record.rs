@@ -60,9 +60,7 @@ fn death(stored: &StoredDeath<'_>) -> Option<Death> {
 
 /// When a message arrived, from what `encode` wrote; None if the bytes are not that.
 pub fn arrived_us(head: &[u8]) -> Option<u64> {
-    let mut reader = Reader(head);
-    let [version, ..]: [u8; 3 + 8 + 4] = reader.array()?;
-    (version == VERSION).then(|| reader.array().map(u64::from_le_bytes))?
+    Envelope::arrival(head)
 }
 
 /// A message again; None if the bytes are not one.

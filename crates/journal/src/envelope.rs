@@ -83,6 +83,15 @@ impl<'a> Envelope<'a> {
         })
     }
 
+    /// When the message with this head arrived, without reading the rest.
+    pub fn arrival(head: &[u8]) -> Option<u64> {
+        let mut reader = Reader::new(head);
+        let version = reader.u8()?;
+        // Flags, priority, time to live and count of deliveries stand before it.
+        reader.take(1 + 1 + 8 + 4)?;
+        reader.u64().filter(|_| version == VERSION)
+    }
+
     /// Appends all of it; `deaths` stand where the envelope's own would.
     #[inline]
     pub fn encode<'d>(&self, deaths: impl ExactSizeIterator<Item = StoredDeath<'d>>, out: &mut Vec<u8>) {
@@ -189,6 +198,7 @@ mod tests {
         let mut head = Vec::new();
         envelope.encode(std::iter::once(death.clone()), &mut head);
         let back = Envelope::decode(&head).expect("it is one");
+        assert_eq!(Envelope::arrival(&head), Some(11));
         assert_eq!(back.deaths.iter().collect::<Vec<_>>(), [death]);
         assert_eq!(Envelope { deaths: Deaths::default(), ..back }, envelope);
         for len in 0..head.len() - envelope.own.len() {
