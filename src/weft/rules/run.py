@@ -1,0 +1,127 @@
+"""Rules at work: ask, decide, act, for as long as it is wanted.
+
+Owns the loop around one rule file. Observations and events of a fabric come in through `Source`; what fires is handed
+to its actions, each with its own fate.
+It must never decide what fires: that is `watch`.
+Rule: an action that fails is reported and delays nothing else; a fabric that cannot be reached is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from weft.model.errors import Unavailable, WeftError
+from weft.rules.actions import Action, build, say_only
+from weft.rules.file import RuleFile
+from weft.rules.rule import Firing, Observation
+from weft.rules.watch import Watch
+
+LOG = logging.getLogger("weft.rules")
+ACTIONS_MAX = 100
+"""Actions under way at a time: beyond it the next firing waits, so that a storm of alarms is no storm of commands."""
+RETRY_S = 2.0
+
+
+class Source(Protocol):
+    """The fabric as rules see it."""
+
+    node: str
+
+    async def observe(self, kind: str) -> Sequence[Observation]:
+        """Every object of a class."""
+        ...
+
+    def events(self) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
+        """Routing key and body of each event from now on."""
+        ...
+
+    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
+        """Send a JSON message."""
+        ...
+
+
+class Runner:
+    """One rule file over one fabric."""
+
+    def __init__(
+        self, file: RuleFile, source: Source, *, dry_run: bool = False, write: Callable[[str], None] = print
+    ) -> None:
+        self._file = file
+        self._source = source
+        self._write = write
+        self._watch = Watch(file.rules)
+        self._slots = asyncio.Semaphore(ACTIONS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        used = {name for rule in file.rules for name in rule.actions}
+        self._actions: dict[str, Action] = {
+            name: say_only(settings, write)
+            if dry_run
+            else build(settings, node=source.node, send=source.send, write=write)
+            for name, settings in file.actions.items()
+            if name in used
+        }
+        self._ignored: set[tuple[str, str]] = set()
+
+    async def run(self) -> None:
+        """Until cancelled; then what was begun is finished."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                if any(not rule.event for rule in self._file.rules):
+                    group.create_task(self._ask())
+                if any(rule.event for rule in self._file.rules):
+                    group.create_task(self._listen())
+        finally:
+            await self.settle()
+
+    async def look(self) -> list[Firing]:
+        """Ask once, and begin what fires."""
+        observations = [each for kind in self._watch.kinds for each in await self._source.observe(kind)]
+        for each in observations:
+            if not self._watch.interesting(each) and (each.kind, each.name) not in self._ignored:
+                self._ignored.add((each.kind, each.name))
+                LOG.info("ignored: %s %s", each.kind, each.name)
+        firings = self._watch.observe(observations, time.monotonic())
+        await self._act(firings)
+        return firings
+
+    async def settle(self) -> None:
+        """Wait for the actions that are under way."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                LOG.warning("cannot look: %s", error)
+            await asyncio.sleep(self._file.interval_s)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for key, body in self._source.events():
+                    await self._act(self._watch.on_event(key, body))
+            except Unavailable as error:
+                LOG.warning("cannot listen to events: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _act(self, firings: Sequence[Firing]) -> None:
+        for firing in firings:
+            for name in firing.rule.actions:
+                await self._slots.acquire()
+                task = asyncio.create_task(self._do(name, firing))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _do(self, name: str, firing: Firing) -> None:
+        try:
+            await self._actions[name](firing)
+        except WeftError as error:
+            self._write(f"action {name} failed: {error}")
+        finally:
+            self._slots.release()

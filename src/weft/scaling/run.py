@@ -1,0 +1,158 @@
+"""Scaling at work: look at the queues, decide, start and stop, for as long as it is wanted.
+
+Owns the loop around one scaling file. Queue statistics, presence and requests come in through `Source`; drivers are
+told how many instances there should be, and each step is published as an event.
+It must never decide how many: that is `decide`.
+Rule: what a driver cannot do is reported and tried again at the next look; instances of this process end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from weft.model.errors import Unavailable
+from weft.scaling.decide import REQUEST_S, Decision, Load, Request, Scaler
+from weft.scaling.drivers import Driver, driver_for
+from weft.scaling.file import Service
+
+LOG = logging.getLogger("weft.scaling")
+ADDRESS = "weft.scaling"
+EVENTS = "weft.events"
+INTERVAL_S = 1.0
+RETRY_S = 2.0
+
+
+class Source(Protocol):
+    """The fabric as scaling sees it."""
+
+    node: str
+
+    async def queue(self, name: str) -> Mapping[str, Any] | None:
+        """A queue's statistics: `messages`, `published`, `settled`, `wait_ms`; None if there is no such queue."""
+        ...
+
+    def requests(self, address: str) -> AsyncIterator[bytes]:
+        """Bodies of the requests that are sent to an address."""
+        ...
+
+    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
+        """Send a JSON message."""
+        ...
+
+
+class Runner:
+    """Every service of one file."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        source: Source,
+        url: str,
+        *,
+        dry_run: bool = False,
+        interval_s: float = INTERVAL_S,
+        write: Callable[[str], None] = print,
+    ) -> None:
+        self._source = source
+        self._dry_run = dry_run
+        self._interval_s = interval_s
+        self._write = write
+        self._scalers = {service.name: Scaler(service) for service in services}
+        self._drivers: dict[str, Driver] = {service.name: driver_for(service, url) for service in services}
+        self._counters: dict[str, tuple[float, int, int]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled; then the instances of this machine end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch())
+                group.create_task(self._listen())
+        finally:
+            await asyncio.gather(*(driver.close() for driver in self._drivers.values()))
+
+    async def look(self) -> list[Decision]:
+        """Look once at every service, and do what is to be done."""
+        decisions = []
+        for name, scaler in self._scalers.items():
+            load = await self._load(scaler.service)
+            decision = scaler.decide(load, time.monotonic())
+            if decision is not None:
+                decisions.append(decision)
+                await self._carry_out(scaler.service, decision, self._drivers[name])
+        return decisions
+
+    async def request(self, body: bytes) -> None:
+        """Somebody asks for more or less; Refused requests are told and dropped."""
+        try:
+            words = json.loads(body)
+            scaler = self._scalers[words["service"]]
+            instances, add = words.get("instances"), words.get("add", 0)
+            if instances is not None and (isinstance(instances, bool) or not isinstance(instances, int)):
+                raise TypeError("instances must be a whole number")
+            if isinstance(add, bool) or not isinstance(add, int):
+                raise TypeError("add must be a whole number")
+            hold_s, texts = float(words.get("hold_s", REQUEST_S)), (words.get("reason", ""), words.get("source", ""))
+            request = Request(instances, add, hold_s, *map(str, texts))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._write(f"a scaling request that cannot be read was dropped: {error!r}")
+            return
+        running = await self._drivers[scaler.service.name].count(scaler.service)
+        scaler.request(request, time.monotonic(), running)
+
+    async def _load(self, service: Service) -> Load:
+        statistics = await self._source.queue(service.source) or {}
+        running = await self._drivers[service.name].count(service)
+        now_s, arrived, left = time.monotonic(), int(statistics.get("published", 0)), int(statistics.get("settled", 0))
+        before_s, arrived_before, left_before = self._counters.get(service.name, (now_s, arrived, left))
+        self._counters[service.name] = (now_s, arrived, left)
+        elapsed_s = max(now_s - before_s, 1e-3)
+        return Load(
+            messages=int(statistics.get("messages", 0)),
+            instances=running,
+            wait_ms=float(statistics.get("wait_ms") or 0.0),
+            arrivals_per_s=max(arrived - arrived_before, 0) / elapsed_s,
+            departures_per_s=max(left - left_before, 0) / elapsed_s,
+        )
+
+    async def _carry_out(self, service: Service, decision: Decision, driver: Driver) -> None:
+        words = f"{service.name}: {decision.was} → {decision.instances}: {decision.reason}"
+        if decision.alert or self._dry_run:
+            self._write(f"would scale {words}")
+        else:
+            self._write(f"scale {words}")
+            try:
+                await driver.bring_to(service, decision.instances)
+            except Unavailable as error:
+                self._write(str(error))
+                return
+        kind, severity = ("advised", "warning") if decision.alert else ("scaled", "info")
+        key = ".".join(word.replace(".", "-") for word in ("service", kind, severity, service.name, self._source.node))
+        body = {
+            "service": service.name,
+            "was": decision.was,
+            "instances": decision.instances,
+            "reason": decision.reason,
+        }
+        await self._source.send(EVENTS, key, body)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                LOG.warning("cannot look: %s", error)
+            await asyncio.sleep(self._interval_s)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for body in self._source.requests(ADDRESS):
+                    await self.request(body)
+            except Unavailable as error:
+                LOG.warning("cannot take requests: %s", error)
+            await asyncio.sleep(RETRY_S)
