@@ -29,6 +29,7 @@ def imports() -> dict[str, subprocess.CompletedProcess[str]]:
         return dict(zip(MODULES, pool.map(lambda module: run(f"import {module}"), MODULES), strict=True))
 
 
+@pytest.mark.timeout(300)  # some of them import Spark and pandas, a second each
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_alone(module: str, imports: dict[str, subprocess.CompletedProcess[str]]) -> None:
     assert imports[module].returncode == 0, imports[module].stderr

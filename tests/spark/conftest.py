@@ -10,11 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from weft.spark import session
 
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+"""Queries here are many and tiny: compiling each of them would take longer than running it."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # One compiler is enough for queries that run once.
-    made = session("tests", java_options="-XX:TieredStopAtLevel=1")
+    made = session("tests", conf=QUICK, java_options="-XX:TieredStopAtLevel=1")
     yield made
     made.stop()
 

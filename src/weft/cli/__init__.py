@@ -22,6 +22,7 @@ COMMANDS = {
     "config": "show what a configuration file may hold, or check one",
     "log": "show what streams and durable queues hold, from a data folder",
     "hash-password": "turn a password into the line a configuration file holds",
+    "pipeline": "run Spark jobs over streams, and show what they found",
 }
 
 

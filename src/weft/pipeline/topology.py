@@ -32,6 +32,13 @@ def conversations(rows: DataFrame) -> DataFrame:
     ).agg(F.count("*").alias("messages"), F.sum(F.coalesce("body_bytes", F.lit(0))).alias("bytes"))
 
 
+def merge_conversations(talks: DataFrame) -> DataFrame:
+    """Conversations of any number of batches as one table."""
+    return talks.groupBy("sender", "exchange", "address", "path").agg(
+        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
+    )
+
+
 def edges(talks: DataFrame) -> DataFrame:
     """Hops between nodes, summed over conversations of any number of batches."""
     nodes = F.split("path", " > ")

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from weft.spark.options import read_options
+from weft.spark.options import read_options, write_options
 from weft.spark.reader import BatchReader, StreamReader
-from weft.spark.schema import STREAM
+from weft.spark.schema import STREAM, check_message
+from weft.spark.writer import BatchWriter, StreamWriter
 
 
 class WeftSource(DataSource):
@@ -38,6 +39,18 @@ class WeftSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
         return StreamReader(read_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - messages cannot be undone
+        """For `df.write`; what is wrong with columns or options is told here, before anything is sent."""
+        options = write_options(self.options)
+        check_message(schema, has_address=options.routing_key is not None or options.exchange is not None)
+        return BatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+        """For `df.writeStream`."""
+        options = write_options(self.options)
+        check_message(schema, has_address=options.routing_key is not None or options.exchange is not None)
+        return StreamWriter(options, schema)
 
 
 def register(spark: SparkSession | None = None) -> None:

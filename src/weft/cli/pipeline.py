@@ -1,0 +1,179 @@
+"""`weft pipeline`: run the jobs over streams, show what they found, keep streams in a lake, send messages again.
+
+Owns the options and the lines that are printed. The work is in `weft.pipeline` and `weft.spark`; Spark is started only
+by what needs it.
+It must never print a traceback for what an operator can cause.
+The guide is docs/guides/pipeline.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.model.errors import ConfigError, Unavailable, WeftError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAKE = "weft-lake"
+JOBS = "traffic, integrity, risk, capacity, topology"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parts = parser.add_subparsers(dest="part", required=True, metavar="run | report | tier | replay")
+    run = parts.add_parser("run", help="run the jobs over streams", allow_abbrev=False)
+    _add_source(run)
+    run.add_argument("--once", action="store_true", help="read what is there now, then end")
+    run.add_argument("--jobs", metavar="NAMES", help=f"which, by commas (default: all: {JOBS})")
+    run.add_argument("--lake", default=LAKE, metavar="DIR", help=f"where results are kept (default: {LAKE})")
+    run.add_argument("--answers-to", metavar="URL", help="node that gets results as messages (default: that of --url)")
+    run.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="time between batches (default: 1)")
+    run.add_argument("--rows", metavar="N", help="rows of a batch at most (default: 200000)")
+    run.add_argument("--no-bronze", action="store_true", help="keep no raw rows")
+    run.add_argument("--master", metavar="URL", help="master of a Spark cluster (default: local[2,3])")
+    report = parts.add_parser("report", help="show what the last run found", allow_abbrev=False)
+    report.add_argument("--lake", default=LAKE, metavar="DIR", help=f"as given to run (default: {LAKE})")
+    report.add_argument("--html", metavar="FILE", help="write a page with plots, too")
+    tier = parts.add_parser("tier", help="copy streams into the lake as Parquet", allow_abbrev=False)
+    _add_source(tier)
+    tier.add_argument("--lake", default=LAKE, metavar="DIR", help=f"folder or URL (default: {LAKE})")
+    tier.add_argument("--file-rows", type=int, default=1_000_000, metavar="N", help="rows of a file (default: 1000000)")
+    tier.add_argument("--all", action="store_true", help="the last file, too, though it is not full yet")
+    replay = parts.add_parser("replay", help="find messages and send them again, marked", allow_abbrev=False)
+    _add_replay(replay)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", metavar="URL", help="node to read from (amqp://…)")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of a node on this machine, read without it")
+    parser.add_argument("--streams", default="*", metavar="NAMES", help="names or patterns, by commas (default: all)")
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    _add_source(parser)
+    parser.add_argument("--lake", metavar="DIR", help="lake with the history of the streams")
+    parser.add_argument("--name", required=True, help="name of this replay; every message sent carries it")
+    parser.add_argument("--to", metavar="URL", help="node to send to; without it what was found is only listed")
+    parser.add_argument("--address", metavar="EXCHANGE/KEY", help="send there (default: where each message went first)")
+    parser.add_argument("--rate", type=int, default=1_000, metavar="N", help="messages per second (default: 1000)")
+    parser.add_argument("--since", metavar="TIME")
+    parser.add_argument("--until", metavar="TIME")
+    parser.add_argument("--match-address", metavar="PATTERN", help="routing key, with * and ?")
+    parser.add_argument("--message-id", metavar="ID")
+    parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--contains", metavar="TEXT", help="text in the body")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the first word says."""
+    try:
+        return {"run": _run, "report": _report, "tier": _tier, "replay": _replay}[options.part](options)
+    except ImportError as error:
+        raise ConfigError(f"the pipeline needs Spark: pip install 'weft[spark]' ({error})") from None
+    except WeftError as error:
+        raise Unavailable(str(error)) from None
+
+
+def _source(options: argparse.Namespace) -> dict[str, str]:
+    found = {"streams": options.streams, "url": options.url, "path": options.data_dir}
+    if not options.url and not options.data_dir and not getattr(options, "lake", None):
+        raise ConfigError("say where to read: --url of a node, or --data-dir")
+    return {key: value for key, value in found.items() if value}
+
+
+def _session(master: str | None = None) -> SparkSession:
+    from weft.spark import session
+
+    return session("weft pipeline", master=master)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from pyspark.errors import PySparkException
+
+    from weft.pipeline.jobs import choose
+    from weft.pipeline.run import Run, Settings
+
+    if not options.url and not options.data_dir:
+        raise ConfigError("say where to read: --url of a node, or --data-dir")
+    source = _source(options) | ({"maxRowsPerTrigger": options.rows} if options.rows else {})
+    lake = options.lake if "://" in options.lake else str(Path(options.lake).absolute())
+    settings = Settings(
+        source=source, lake=lake, jobs=choose(options.jobs), answers_to=options.answers_to or options.url,
+        once=options.once, trigger_s=options.trigger, bronze=not options.no_bronze,
+    )  # fmt: skip
+    pipeline = Run(_session(options.master), settings, say=lambda line: print(line, flush=True))
+    print(f"reading {options.streams} of {options.url or options.data_dir} into {lake}", flush=True)
+    try:
+        query = pipeline.start()
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        print("ending", flush=True)
+    except PySparkException as error:
+        raise Unavailable(_reason(error)) from None
+    pipeline.write_gold()
+    print(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html", flush=True)
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    """What our own code said inside Spark's many lines; else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("weft.") and ":" in line]
+    return ours[-1].partition(": ")[2] if ours else lines[0]
+
+
+def _report(options: argparse.Namespace) -> int:
+    from weft.pipeline.report import html, text
+    from weft.pipeline.store import Store
+
+    store = Store(options.lake)
+    told = text(store)
+    if not told.strip():
+        raise ConfigError(f"there is nothing in {options.lake} yet: weft pipeline run --lake {options.lake}")
+    print(told, end="")
+    if options.html:
+        Path(options.html).write_text(html(store), encoding="utf-8")
+        print(f"\nwritten to {options.html}")
+    return 0
+
+
+def _tier(options: argparse.Namespace) -> int:
+    from weft.spark.lake import Lake, tier
+    from weft.spark.options import read_options
+    from weft.spark.places import open_log
+
+    log = open_log(read_options(_source(options), streaming=False))
+    reached = tier(log, Lake(options.lake), options.streams.split(","), rows=options.file_rows, partial=options.all)
+    for shard, end in sorted(reached.items()):
+        print(f"{shard}: in the lake up to offset {end}")
+    if not reached:
+        raise ConfigError(f"no stream fits {options.streams}")
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from weft.pipeline.audit import Search, find, replay
+
+    headers = dict(word.partition("=")[::2] for word in options.header)
+    search = Search(
+        since=options.since, until=options.until, address=options.match_address, message_id=options.message_id,
+        headers=headers, body_contains=options.contains,
+    )  # fmt: skip
+    source = _source(options) | ({"lake": options.lake} if options.lake else {})
+    rows = find(_session().read.format("weft").options(**source).load(), search)
+    if not options.to:
+        for row in rows.select("enqueue_time", "stream", "offset", "exchange", "routing_key", "message_id").take(1000):
+            print(*(value if value is not None else "-" for value in row), sep="\t")
+        return 0
+    chosen = replay(rows, options.name, address=options.address)
+    count = chosen.count()
+    print(f"sending {count} messages to {options.to}, {options.rate}/s", file=sys.stderr)
+    chosen.coalesce(1).write.format("weft").option("url", options.to).option(
+        "producer", f"replay.{options.name}"
+    ).option("ratePerSecond", options.rate).mode("append").save()
+    print(f"{count} messages sent again as replay {options.name}")
+    return 0

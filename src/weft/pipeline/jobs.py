@@ -1,0 +1,125 @@
+"""The jobs of a run: what each keeps of a batch, what it answers with messages, and what the whole comes to.
+
+Owns the table of jobs and nothing of their arithmetic. Rows of a batch and the silver of all batches come in; silver,
+messages and gold go out, as DataFrames that nobody has asked for yet.
+It must never send or store: that is the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from weft.model.errors import ConfigError
+from weft.pipeline import capacity, integrity, risk, topology, traffic
+from weft.pipeline.messages import as_message
+
+Rows = Callable[[DataFrame], DataFrame]
+HISTORY = "INTERVAL 1 DAY"
+"""How far back an account's events are looked at."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the pipeline."""
+
+    name: str
+    columns: tuple[str, ...]
+    where: str
+    """Which rows concern it, in SQL."""
+    silver: Mapping[str, Rows]
+    """What is kept of a batch, by table."""
+    gold: Mapping[str, tuple[str, Rows]]
+    """What all of a silver table comes to, by table."""
+    answer: tuple[str, Callable[[DataFrame, DataFrame], DataFrame]] | None = None
+    """Messages that follow from a batch's rows of a silver table, and those of all batches, this one among them."""
+
+
+def _windows(batch: DataFrame, whole: DataFrame) -> DataFrame:
+    """The figures of every window that this batch touched, as they are now."""
+    touched = batch.select("window_start").distinct()
+    found = traffic.results(whole.join(F.broadcast(touched), "window_start", "left_semi"))
+    key = F.concat(F.lit("traffic."), F.when(F.col("address") != "", F.col("address")).otherwise(F.lit("none")))
+    identity = F.concat_ws(":", F.lit("traffic"), F.xxhash64(*found.columns))
+    body = F.struct(*found.columns)
+    return as_message(found, "weft.results", key, kind="traffic", identity=identity, body=body)
+
+
+def _locks(batch: DataFrame, whole: DataFrame) -> DataFrame:
+    """Judge the accounts of this batch by their last day."""
+    accounts = batch.select("account").distinct()
+    newest = batch.select(F.max("at").alias("newest"))
+    known = whole.join(F.broadcast(accounts), "account", "left_semi").crossJoin(newest)
+    return risk.commands(risk.suspects(known.where(f"at > newest - {HISTORY}").drop("newest")))
+
+
+def _scaling(batch: DataFrame, whole: DataFrame) -> DataFrame:
+    """Advice on the queues that this batch has samples of."""
+    queues = batch.select("node", "queue").distinct()
+    known = whole.join(F.broadcast(queues), ["node", "queue"], "left_semi")
+    return capacity.commands(capacity.recommendations(capacity.forecasts(known)))
+
+
+JOBS = (
+    Job(
+        "traffic",
+        traffic.COLUMNS,
+        "true",
+        silver={"traffic": traffic.partials, "sizes": traffic.by_size},
+        gold={"traffic": ("traffic", traffic.results), "sizes": ("sizes", traffic.size_results)},
+        answer=("traffic", _windows),
+    ),
+    Job(
+        "integrity",
+        integrity.COLUMNS,
+        f"headers['{integrity.SEQUENCE}'] IS NOT NULL",
+        silver={"sightings": integrity.sightings},
+        gold={
+            "paths": ("sightings", integrity.paths),
+            "redundancy": ("sightings", integrity.redundancy),
+            "gaps": ("sightings", integrity.gaps),
+        },
+    ),
+    Job(
+        "risk",
+        risk.COLUMNS,
+        "routing_key LIKE 'account.%'",
+        silver={"accounts": risk.events},
+        gold={"suspects": ("accounts", risk.suspects)},
+        answer=("accounts", _locks),
+    ),
+    Job(
+        "capacity",
+        capacity.COLUMNS,
+        "routing_key LIKE '%queue%' OR stream LIKE 'weft.statistics%'",
+        silver={"samples": capacity.samples},
+        gold={
+            "rates": ("samples", capacity.rates),
+            "forecasts": ("samples", lambda rows: capacity.recommendations(capacity.forecasts(rows))),
+        },
+        answer=("samples", _scaling),
+    ),
+    Job(
+        "topology",
+        topology.COLUMNS,
+        "true",
+        silver={"conversations": topology.conversations},
+        gold={
+            "edges": ("conversations", topology.edges),
+            "conversations": ("conversations", topology.merge_conversations),
+        },
+    ),
+)
+
+
+def choose(names: str | None) -> tuple[Job, ...]:
+    """Jobs by their names, separated by commas; all of them where none is named."""
+    wanted = [name.strip() for name in (names or "").split(",") if name.strip()]
+    known = {job.name: job for job in JOBS}
+    strangers = [name for name in wanted if name not in known]
+    if strangers:
+        raise ConfigError(f"there is no job {', '.join(strangers)}: choose from {', '.join(known)}")
+    return tuple(known[name] for name in wanted) or JOBS

@@ -1,0 +1,128 @@
+"""A whole run: a stream in, bronze, silver and gold out, the same however often it is begun again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.test_lake import TableLog
+from weft.cli import main
+from weft.model.errors import ConfigError
+from weft.pipeline import synthetic
+from weft.pipeline.jobs import choose
+from weft.pipeline.run import Run, Settings
+from weft.pipeline.store import MERGE_FILES, Store
+from weft.spark import Lake, tier
+
+ROWS = 6_000
+
+
+def lake_with(folder: Path, *tables: pa.Table) -> str:
+    for rows in tables:
+        tier(TableLog(rows), Lake(str(folder)), ["*"], partial=True)
+    return str(folder)
+
+
+def settings(source: str, out: Path, **options: object) -> Settings:
+    given = {"lake": source, "streams": "*", "maxRowsPerTrigger": "5000"}
+    jobs: Any = options.pop("jobs", choose(None))
+    return Settings(source=given, lake=str(out), once=True, jobs=jobs)
+
+
+def run(spark: SparkSession, chosen: Settings) -> list[str]:
+    told: list[str] = []
+    pipeline = Run(spark, chosen, say=told.append)
+    assert pipeline.start().awaitTermination(110)
+    pipeline.write_gold()
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_all_jobs_and_their_report(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    messages = synthetic.traffic(ROWS, body_bytes=32)
+    copies = synthetic.copies(500, {("a", "b", "z"): 0.1, ("a", "c", "z"): 0.1}, doubled=0.05)
+    accounts = synthetic.accounts(40, frauds=5, seed=3)
+    source = lake_with(tmp_path / "source", messages, copies, accounts.events)
+    out = tmp_path / "out"
+    told = run(spark, settings(source, out))
+    store = Store(str(out))
+    whole = ROWS + copies.num_rows + accounts.events.num_rows
+    assert sum(row["messages"] for row in store.gold_rows("traffic")) == whole
+    assert spark.read.parquet(str(out / "bronze")).count() == whole
+    assert {row["account"] for row in store.gold_rows("suspects")} == set(accounts.fraud)
+    assert {row["path"] for row in store.gold_rows("paths")} == {"a > b > z", "a > c > z"}
+    assert ("a", "b") in {(row["source"], row["target"]) for row in store.gold_rows("edges")}
+    assert any("rows in" in line for line in told)
+
+    assert main(["pipeline", "report", "--lake", str(out), "--html", str(tmp_path / "report.html")]) == 0
+    assert "bank/payment.made" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<svg") >= 4
+    assert "http" not in page.replace("http-equiv", ""), "a report loads nothing from elsewhere"
+    assert "a &gt; b &gt; z" in page
+
+
+def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, tmp_path: Path) -> None:
+    rows = synthetic.traffic(1_000)
+    source = lake_with(tmp_path / "source", rows)
+    chosen = settings(source, tmp_path / "out", jobs=choose("traffic"))
+    pipeline = Run(spark, chosen)
+    frame = spark.createDataFrame(rows)
+    pipeline.step(frame.limit(10), 0)
+    pipeline.step(frame, 0)
+    pipeline.write_gold()
+    assert sum(row["messages"] for row in Store(chosen.lake).gold_rows("traffic")) == 1_000
+    pipeline.step(frame.where("false"), 0)
+    assert Store(chosen.lake).silver(spark, "traffic") is None
+
+
+def test_silver_is_merged_without_a_change(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for batch in range(MERGE_FILES + 3):
+        store.write_silver("t", batch, pa.table({"n": [batch]}))
+    before = store.silver(spark, "t")
+    assert before is not None
+    total = before.agg({"n": "sum"}).collect()
+    store.merge_silver("t", before=MERGE_FILES + 1)
+    assert len(list((tmp_path / "silver" / "t").iterdir())) == 3
+    after = store.silver(spark, "t")
+    assert after is not None
+    assert after.agg({"n": "sum"}).collect() == total
+
+
+def test_merged_file_counts_though_its_parts_are_still_there(spark: SparkSession, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write_silver("t", 1, pa.table({"n": [1]}))
+    store.write_silver("t", 2, pa.table({"n": [2]}))
+    whole = tmp_path / "silver" / "t" / "000000000001-000000000002.parquet"
+    pa.parquet.write_table(pa.table({"n": [1, 2]}), whole)
+    found = store.silver(spark, "t")
+    assert found is not None
+    assert pc.sum(found.toArrow()["n"]).as_py() == 3
+
+
+def test_jobs_by_name() -> None:
+    assert [job.name for job in choose("risk, traffic")] == ["risk", "traffic"]
+    with pytest.raises(ConfigError, match="no job fraud"):
+        choose("fraud")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "--url"),
+        (["report", "--lake", "/nowhere/at/all"], "nothing in"),
+        (["run", "--jobs", "x", "--url", "amqp://127.0.0.1:1"], "no job x"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", *words]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
