@@ -49,7 +49,7 @@ def module(entities: dict[str, Any]) -> str:
         for key, attribute in entity["attributes"].items():
             options = "".join(
                 f", {option}={text(attribute[option])}"
-                for option in ("default", "required", "min", "max")
+                for option in ("default", "required", "min", "max", "choices")
                 if option in attribute
             )
             lines.append(

@@ -127,6 +127,7 @@ class Engine:
         now_ns: int,
         wall_ns: int,
         data_dir: str | None = None,
+        durability: str = "sync",
     ) -> Engine: ...
 
     # world -> engine; each returns Signal bits

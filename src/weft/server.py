@@ -389,7 +389,10 @@ class Node:
         folder = self._configuration.data_dir
         data_dir = None if folder is None else str(folder / MESSAGES)
         times = {"now_ns": now_ns, "wall_ns": wall_ns}
-        return Engine(limits, node=self.name, version=__version__, seed=seed, data_dir=data_dir, **times)
+        level = self._configuration.settings.durability
+        return Engine(
+            limits, node=self.name, version=__version__, seed=seed, data_dir=data_dir, durability=level, **times
+        )
 
 
 def _hash_passwords(users: Sequence[User]) -> list[User]:

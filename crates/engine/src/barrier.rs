@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 use sha2::{Digest, Sha256};
 use weft_journal::RecoveredBarrier;
 
+use crate::durability::Needs;
 use crate::fields;
 use crate::hash::Seeded;
 use crate::message::Message;
@@ -56,8 +57,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Barrier {
     pub settings: Settings,
-    /// The batch that holds the id that was stored last: the first copy of anything known is safe once it is.
-    pub batch: u64,
+    /// What it takes until the id that was stored last is safe: so are the first copies of all that are known.
+    pub needs: Needs,
     pub duplicates: u64,
     /// Ids that had to go before their time, because there were too many.
     pub forgotten: u64,
@@ -78,7 +79,7 @@ impl Barrier {
     pub fn new(settings: Settings, seed: Seeded) -> Self {
         Self {
             settings,
-            batch: 0,
+            needs: Needs::default(),
             duplicates: 0,
             forgotten: 0,
             ids: VecDeque::new(),

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::durability::Needs;
 use crate::memory::Account;
 use crate::message::Message;
 use crate::queue::QueueId;
@@ -75,8 +76,8 @@ pub struct Io {
     pub promises: Vec<Promise>,
     /// Promises that wait for the disk, in order.
     pub deferred: VecDeque<Promise>,
-    /// The batch that holds what this connection stored last.
-    pub stored_batch: u64,
+    /// What it takes until everything that this connection stored is safe.
+    pub stored: Needs,
     /// Nothing of this connection waits for the disk: promises may be sent as they are made.
     pub direct: bool,
     /// Why it ends, for the event.
@@ -96,9 +97,9 @@ pub enum Wait {
     Sync,
 }
 
-/// A confirm, an outcome or a commit: it leaves once the batch is on disk.
+/// A confirm, an outcome or a commit: it leaves once the disk has what it is about.
 pub struct Promise {
-    pub batch: u64,
+    pub needs: Needs,
     pub channel: u16,
     pub bytes: Vec<u8>,
 }
@@ -145,7 +146,7 @@ impl Io {
             stalled: Vec::new(),
             promises: Vec::new(),
             deferred: VecDeque::new(),
-            stored_batch: 0,
+            stored: Needs::default(),
             direct: true,
             cause: None,
         }
@@ -161,7 +162,7 @@ impl Io {
             _ => {
                 let mut bytes = Vec::new();
                 write(&mut bytes);
-                self.promises.push(Promise { batch: 0, channel, bytes });
+                self.promises.push(Promise { needs: Needs::default(), channel, bytes });
             }
         }
     }

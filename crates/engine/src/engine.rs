@@ -229,20 +229,22 @@ impl Engine {
     fn keep_promises(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let io = &mut conn.io;
-        let synced = self.broker.synced();
         let Some(store) = &mut self.broker.store else { return };
-        io.stored_batch = io.stored_batch.max(std::mem::take(&mut store.last_batch));
+        let reached = store.reached();
+        io.stored = io.stored.and(std::mem::take(&mut store.last));
         if !io.promises.is_empty() {
-            store.journal.sync();
-            let batch = io.stored_batch;
+            let needs = io.stored;
+            if needs.synced > reached.synced {
+                store.journal.sync();
+            }
             io.deferred
-                .extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { batch, ..promise }));
+                .extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { needs, ..promise }));
         }
-        while io.deferred.front().is_some_and(|promise| promise.batch <= synced) {
+        while io.deferred.front().is_some_and(|promise| promise.needs.are_met(reached)) {
             let Some(promise) = io.deferred.pop_front() else { break };
             io.output.extend_from_slice(&promise.bytes);
         }
-        io.direct = io.deferred.is_empty() && io.stored_batch <= synced;
+        io.direct = io.deferred.is_empty() && io.stored.are_met(reached);
         let waits = !io.deferred.is_empty();
         if waits && !self.unsynced.contains(&id) {
             self.unsynced.push(id);
@@ -420,7 +422,7 @@ impl Engine {
     fn hold_back(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
-        let over = io.publishes && io.account.over() || io.stored_batch > 0 && self.broker.disk_is_behind();
+        let over = io.publishes && io.account.over() || !io.stored.is_none() && self.broker.disk_is_behind();
         if over && !std::mem::replace(&mut io.blocked, true) {
             conn.session.blocked(io, &mut self.broker, true);
         }
@@ -439,7 +441,7 @@ impl Engine {
         for id in std::mem::take(&mut self.held) {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let io = &mut conn.io;
-            let behind = io.stored_batch > 0 && self.broker.disk_is_behind();
+            let behind = !io.stored.is_none() && self.broker.disk_is_behind();
             if io.blocked && (behind || !io.account.under()) || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
                 self.held.push(id);
                 continue;

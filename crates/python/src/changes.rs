@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weft_engine::barrier::{self, Key};
 use weft_engine::change::{BindingSpec, Change, Direction, ExchangeKind, FilterValue, LinkOrder, LinkPlan, Refusal};
+use weft_engine::durability::Durability;
 use weft_engine::event::{Access, Resource};
 use weft_engine::queue::{Overflow, Settings};
 use weft_engine::stream::Retention;
@@ -109,6 +110,7 @@ impl<'py> Fields<'_, 'py> {
         };
         Ok(Settings {
             durable: self.get("durable")?,
+            durability: self.maybe_text("durability")?.map(|word| durability(&word)).transpose()?,
             auto_delete: self.get("auto_delete")?,
             owner: self.get("owner")?,
             message_ttl_ms: self.get("message_ttl_ms")?,
@@ -207,6 +209,16 @@ impl Fields<'_, '_> {
             filters.push((symbol, value));
         }
         Ok(filters)
+    }
+}
+
+/// A level of durability by its word.
+pub(crate) fn durability(word: &str) -> PyResult<Durability> {
+    match word {
+        "sync" => Ok(Durability::Sync),
+        "write" => Ok(Durability::Write),
+        "memory" => Ok(Durability::Memory),
+        other => Err(PyValueError::new_err(format!("no level of durability {other:?}"))),
     }
 }
 

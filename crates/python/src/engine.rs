@@ -103,7 +103,7 @@ pub(crate) fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) ->
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None))]
+    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None, durability = "sync"))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,
@@ -114,10 +114,12 @@ impl Engine {
         now_ns: u64,
         wall_ns: u64,
         data_dir: Option<&str>,
+        durability: &str,
     ) -> PyResult<Self> {
         let mut native = Native::new(self::limits(limits)?, seed, now_ns, wall_ns);
         native.broker.node = Rc::from(node);
         native.broker.version = Rc::from(version);
+        native.broker.durability = crate::changes::durability(durability)?;
         let (mut files, mut found) = (None, None);
         if let Some(folder) = data_dir {
             let opened = crate::disk::open(folder, wall_ns / 1_000_000);

@@ -37,6 +37,7 @@ DELAYED_EXCHANGE = "x-delayed-message"
 DELAYED_TYPE = "x-delayed-type"
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+DURABILITIES = ("sync", "write", "memory")
 UNLIMITED = -1
 
 Complaint = str | None
@@ -87,6 +88,10 @@ def _overflow(value: object) -> Complaint:
     return None if value in OVERFLOWS else f"expected one of {', '.join(OVERFLOWS)}"
 
 
+def _durability(value: object) -> Complaint:
+    return None if value in DURABILITIES else f"expected one of {', '.join(DURABILITIES)}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Argument:
     check: Checker
@@ -104,6 +109,7 @@ QUEUE_ARGUMENTS = {
     DEAD_LETTER_KEY: _Argument(_text, "dead_letter_key"),
     "x-max-priority": _Argument(_integer(0, PRIORITY_MAX), "priority_max"),
     "x-single-active-consumer": _Argument(_boolean, "single_active"),
+    "x-durability": _Argument(_durability, "durability"),
     "x-delivery-limit": _Argument(_integer(UNLIMITED, DELIVERIES_MAX), "delivery_limit"),
 }
 
@@ -160,7 +166,8 @@ def queue_row(queue: Queue) -> DeclareQueue:
     """What the kernel is told of a queue."""
     if is_stream(queue):
         stream = streams.retention(queue.arguments)
-        return DeclareQueue(queue.vhost, queue.name, durable=True, number=queue.number, stream=stream)
+        barrier = barrier_of(queue.arguments, queue.number)
+        return DeclareQueue(queue.vhost, queue.name, durable=True, number=queue.number, barrier=barrier, stream=stream)
     options: dict[str, Any] = {
         argument.field: queue.arguments[name] for name, argument in QUEUE_ARGUMENTS.items() if name in queue.arguments
     }

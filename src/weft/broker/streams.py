@@ -29,6 +29,7 @@ FOREIGN = (
     "x-max-priority",
     "x-single-active-consumer",
     "x-delivery-limit",
+    "x-durability",
 )
 """Arguments of queues that make no sense where nothing is taken away."""
 

@@ -66,6 +66,7 @@ class Settings:
     auto_create_queues: bool = True
     guest: bool = True
     anonymous: bool = True
+    durability: str = "sync"
 
 
 @dataclass(frozen=True, slots=True)

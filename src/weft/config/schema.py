@@ -25,12 +25,15 @@ class Attribute:
     required: bool = False
     min: int | None = None
     max: int | None = None
+    choices: tuple[str, ...] = ()
 
     def complaint(self, value: object) -> str | None:
         """Why a value does not fit, or None."""
         match self.type:
             case "string" if not isinstance(value, str):
                 return "must be a string"
+            case "string" if self.choices and value not in self.choices:
+                return f"must be one of {', '.join(self.choices)}"
             case "boolean" if not isinstance(value, bool):
                 return "must be true or false"
             case "strings" if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):

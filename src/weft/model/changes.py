@@ -184,6 +184,8 @@ class DeclareQueue:
     vhost: str
     name: str
     durable: bool = False
+    durability: Literal["sync", "write", "memory"] | None = None
+    """What its durable messages survive: the end of the power, of the process, or neither; None as the node says."""
     auto_delete: bool = False
     owner: int | None = None
     """The connection an exclusive queue belongs to; 0 is the node itself, and nobody else sees such a queue."""

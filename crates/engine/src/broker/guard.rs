@@ -102,9 +102,9 @@ impl Broker {
         published.queues += usize::from(!matches!(place, Place::Queue(_)));
         let Some(barrier) = self.barrier_mut(place) else { return };
         barrier.duplicates += 1;
-        let batch = barrier.batch;
-        if let Some(store) = self.store.as_mut().filter(|store| store.journal.synced() < batch) {
-            store.last_batch = store.last_batch.max(batch);
+        let needs = barrier.needs;
+        if let Some(store) = self.store.as_mut().filter(|store| !needs.are_met(store.reached())) {
+            store.last = store.last.and(needs);
             published.stored = true;
         }
     }
@@ -116,9 +116,10 @@ impl Broker {
         let number = barrier.settings.number;
         let Some(store) = self.store.as_mut().filter(|_| durable && number != 0) else { return };
         let batch = store.journal.remember(number, until_ms, &guard.id);
-        store.last_batch = batch;
+        let needs = store.needs(batch);
+        store.last = store.last.and(needs);
         if let Some(barrier) = self.barrier_mut(guard.place) {
-            barrier.batch = batch;
+            barrier.needs = barrier.needs.and(needs);
         }
     }
 

@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use crate::barrier::Barrier;
 use crate::conn::{ConnId, Io};
+use crate::durability::Durability;
 use crate::event::{Access, Event, Resource};
 use crate::hash::{Map, Seeded};
 use crate::limits::Limits;
@@ -147,6 +148,8 @@ pub struct Broker {
     bindings: Map<BindingRow, ()>,
     bound: Map<Dest, Vec<BindingRow>>,
     dying: VecDeque<Dying>,
+    /// What durable messages survive in queues that do not say so themselves.
+    pub durability: Durability,
     /// The journal, if this node has a disk.
     pub store: Option<Store>,
     /// Queues whose reads came back: who waited for them is read on.
@@ -206,6 +209,7 @@ impl Broker {
             bindings: Map::with_hasher(seed),
             bound: Map::with_hasher(seed),
             dying: VecDeque::new(),
+            durability: Durability::default(),
             store: None,
             arrived: Vec::new(),
             unsynced_streams: Vec::new(),

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::guard::Place;
 use super::{Broker, Dying, Reason};
+use crate::durability::Durability;
 use crate::fields;
 use crate::message::{Message, Name};
 use crate::queue::ready::NEVER;
@@ -186,8 +187,9 @@ impl Broker {
         }
         if stored {
             let (number, position, expires_ns) = queue.last_offered();
-            let durable = message.traits.durable && queue.settings.durable;
-            self.will_store(number, position, expires_ns, !durable);
+            let level = if queue.keeps(message) { queue.settings.durability } else { Some(Durability::Memory) };
+            let level = level.unwrap_or_default();
+            self.will_store(number, position, expires_ns, level);
         }
         let queue = self.queues.get_mut(id)?;
         if queue.is_limited() && queue.ring.next().is_some() {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredBarrier, RecoveredQueue, Target};
 
 use super::Broker;
+use crate::durability::{Durability, Needs};
 use crate::message::Message;
 use crate::queue::consumers::ConsumerId;
 use crate::queue::ready::{Entry, NEVER};
@@ -26,8 +27,8 @@ const UNWRITTEN_BYTES_MAX: usize = 2 << 20;
 /// The journal with what the broker has to remember about it.
 pub struct Store {
     pub journal: Journal,
-    /// The batch that holds what was stored last by the session that is being read.
-    pub last_batch: u64,
+    /// What it takes until everything is safe that was stored by the session that is being read.
+    pub last: Needs,
     /// Why the disk does not take anything at the moment.
     pub fault: Option<String>,
     /// Queues that the journal knew when it was opened, until they are declared.
@@ -37,6 +38,8 @@ pub struct Store {
     /// Reads under way, by token.
     pub(crate) reads: Vec<(u64, ReadFor)>,
     targets: Vec<Target>,
+    /// One of them wants more than a write.
+    must_sync: bool,
     /// Streams among the targets.
     streams: Vec<QueueId>,
     head: Vec<u8>,
@@ -58,7 +61,29 @@ pub enum ReadFor {
 impl Store {
     pub fn new(journal: Journal, found: Vec<RecoveredQueue>, found_ids: Vec<RecoveredBarrier>) -> Self {
         let (reads, targets, streams, head) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { journal, last_batch: 0, fault: None, found, found_ids, reads, targets, streams, head }
+        Self {
+            journal,
+            last: Needs::default(),
+            fault: None,
+            found,
+            found_ids,
+            reads,
+            targets,
+            must_sync: false,
+            streams,
+            head,
+        }
+    }
+
+    /// How far the disk is.
+    #[inline]
+    pub fn reached(&self) -> Needs {
+        Needs { written: self.journal.written(), synced: self.journal.synced() }
+    }
+
+    /// What it takes until this batch is safe: as much as the message that was stored last wants.
+    pub(super) fn needs(&self, batch: u64) -> Needs {
+        Needs { written: batch, synced: if self.must_sync { batch } else { 0 } }
     }
 }
 
@@ -79,19 +104,22 @@ impl Broker {
     #[inline]
     pub(super) fn is_stored(&self, id: QueueId, message: &Message) -> bool {
         self.store.is_some()
-            && self.queues.get(id).is_some_and(|queue| {
-                let durable = message.traits.durable && queue.settings.durable;
-                queue.settings.number != 0 && (durable || queue.spills())
-            })
+            && self
+                .queues
+                .get(id)
+                .is_some_and(|queue| queue.settings.number != 0 && (queue.keeps(message) || queue.spills()))
     }
 
     /// A queue has taken a message that is to be stored, at this position.
     #[inline]
-    pub(super) fn will_store(&mut self, queue_no: u64, position: u64, expires_ns: u64, transient: bool) {
+    pub(super) fn will_store(&mut self, queue_no: u64, position: u64, expires_ns: u64, level: Durability) {
+        let transient = level == Durability::Memory;
         let left_ms = expires_ns.saturating_sub(self.now_ns) / 1_000_000;
         let expires_ms =
             if expires_ns == NEVER { 0 } else { (self.wall_ns / 1_000_000).saturating_add(left_ms).max(1) };
         if let Some(store) = &mut self.store {
+            // Of several queues the one that wants most is waited for.
+            store.must_sync = level == Durability::Sync || store.must_sync && !store.targets.is_empty();
             store.targets.push(Target { queue_no, position, expires_ms, transient });
         }
     }
@@ -114,10 +142,15 @@ impl Broker {
         record::encode(message, &mut store.head);
         let Store { journal, head, targets, .. } = store;
         let stored = journal.append_message(head, message.body().parts(), targets).ok();
+        // What is on disk for want of memory is not waited for.
+        let kept = store.targets.iter().any(|target| !target.transient);
         store.targets.clear();
-        store.last_batch = stored.unwrap_or(store.last_batch);
+        store.must_sync |= !store.streams.is_empty();
+        if let Some(batch) = stored.filter(|_| kept) {
+            store.last = store.last.and(store.needs(batch));
+        }
         if store.streams.is_empty() {
-            return stored.map(|_| message.traits.durable);
+            return stored.map(|_| kept);
         }
         // A stream shows only what is on the disk itself, whatever its messages say of themselves.
         store.journal.sync();
@@ -133,7 +166,10 @@ impl Broker {
         self.store.iter_mut().for_each(|store| store.journal.begin());
     }
     pub fn commit(&mut self) {
-        self.store.iter_mut().for_each(|store| store.last_batch = store.journal.commit());
+        if let Some(store) = &mut self.store {
+            let batch = store.journal.commit();
+            store.last = Needs { written: batch, synced: batch };
+        }
     }
 
     /// An entry has left its queue for good.

@@ -112,8 +112,9 @@ impl Broker {
     }
 
     /// Makes a queue, or changes the settings of one that exists.
-    pub fn declare_queue(&mut self, vhost: &str, name: &str, settings: Settings) -> Result<QueueId, Unknown> {
+    pub fn declare_queue(&mut self, vhost: &str, name: &str, mut settings: Settings) -> Result<QueueId, Unknown> {
         let vhost = self.vhost_named(vhost)?;
+        settings.durability.get_or_insert(self.durability);
         if let Some(id) = self.find_queue(vhost, name.as_bytes()) {
             if let Some(queue) = self.queues.get_mut(id) {
                 if settings.priority_max != queue.settings.priority_max {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use crate::barrier::{self, Barrier};
 use crate::broker::VhostId;
+use crate::durability::Durability;
 use crate::message::{Message, Name};
 use crate::slab::Id;
 use crate::stream::{Retention, Stream};
@@ -46,6 +47,8 @@ pub enum Overflow {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub durable: bool,
+    /// What its durable messages survive; without a word of its own, as the node says.
+    pub durability: Option<Durability>,
     pub auto_delete: bool,
     /// The connection (raw id) an exclusive queue belongs to; 0, which no connection has, is the node itself.
     pub owner: Option<u64>,
@@ -212,6 +215,12 @@ impl Queue {
     /// The position the next message will get: where a browser that only wants new ones starts.
     pub fn next_position(&self) -> u64 {
         self.next_position
+    }
+
+    /// Is this message there after a restart?
+    #[inline]
+    pub fn keeps(&self, message: &Message) -> bool {
+        message.traits.durable && self.settings.durable && self.settings.durability != Some(Durability::Memory)
     }
 
     /// Takes a message in, or refuses it. What is too much then is left for `pop_excess`, after delivery.

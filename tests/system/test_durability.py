@@ -1,0 +1,58 @@
+"""Levels of durability: what a queue, or a node, is told to keep.
+
+Owns one kill of a node whose queues keep their messages differently. It must not rely on when something reaches the
+disk, only on what a killed process leaves behind. Rules: docs/guides/durability.md, "How safe is safe".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interop.support import depth
+
+from .conftest import StartNode
+from .living import PERSISTENT, LivingNode
+
+COUNT = 50
+
+
+def fill(node: LivingNode, queue: str, **arguments: str) -> None:
+    channel = node.channel(confirms=True)
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    channel.queue_declare(queue, durable=True, arguments=named)
+    for _ in range(COUNT):
+        channel.basic_publish("", queue, b"x", PERSISTENT)
+
+
+def test_a_queue_says_what_its_messages_survive(node: LivingNode) -> None:
+    for level in ("sync", "write", "memory"):
+        fill(node, level, x_durability=level)
+    node.restart(kill=True)
+    channel = node.channel()
+    assert [depth(channel, level) for level in ("sync", "write", "memory")] == [COUNT, COUNT, 0]
+
+
+@pytest.mark.parametrize(("level", "kept"), [("write", COUNT), ("memory", 0)])
+def test_a_node_says_it_for_queues_that_do_not(start_node: StartNode, tmp_path: Path, level: str, kept: int) -> None:
+    config = tmp_path / "weft.toml"
+    config.write_text(f'[settings]\ndurability = "{level}"\n')
+    node = start_node(None, "--config", str(config))
+    fill(node, "plain")
+    fill(node, "own", x_durability="sync")
+    node.restart(kill=True)
+    channel = node.channel()
+    assert (depth(channel, "plain"), depth(channel, "own")) == (kept, COUNT)
+
+
+def test_a_message_in_two_queues_is_as_safe_as_the_stricter_one_wants(node: LivingNode) -> None:
+    channel = node.channel(confirms=True)
+    for level in ("sync", "write", "memory"):
+        channel.queue_declare(level, durable=True, arguments={"x-durability": level})
+        channel.queue_bind(level, "amq.fanout")
+    channel.basic_publish("amq.fanout", "", b"x", PERSISTENT)
+    assert [depth(channel, level) for level in ("sync", "write", "memory")] == [1, 1, 1]
+    node.restart(kill=True)
+    channel = node.channel()
+    assert [depth(channel, level) for level in ("sync", "write", "memory")] == [1, 1, 0]
