@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weft_wire::amqp10::{Detach, Discharge, Error, Symbol, TransactionRequest, encode};
+use weft_wire::amqp10::{Detach, Discharge, Error, MapBuf, Symbol, TransactionRequest, encode};
 
 use crate::attach::{End, Link, Stage};
 use crate::event::{Ending, Event, Settled, Verdict};
@@ -358,6 +358,13 @@ impl Client {
                 receiver.window = window;
                 self.mark_dirty(link);
             }
+        }
+    }
+
+    /// Other filters for a link, from its next attach on.
+    pub fn set_filters(&mut self, link: u32, filters: MapBuf) {
+        if let Some(known) = self.link_mut(link) {
+            known.options.place.filters = filters;
         }
     }
 

@@ -145,6 +145,7 @@ impl Client {
     pub fn drain(&mut self, link: u32) -> Result<u32, Mistake> {
         let known = self.link_mut(link).ok_or(Mistake::NoSuchLink(link))?;
         let End::Receiver(receiver) = &mut known.end else { return Err(Mistake::WrongDirection(link)) };
+        receiver.credit_due();
         receiver.draining = true;
         let (handle, count, credit) = (known.handle, receiver.delivery_count, receiver.credit);
         let (session, is_attached) = (known.session, known.stage == LinkStage::Attached);

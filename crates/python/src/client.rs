@@ -325,6 +325,12 @@ impl Client {
         self.native.0.set_window(link, window);
     }
 
+    /// Other filters for a link, from its next attach on.
+    fn set_filters(&mut self, link: u32, filters: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.native.0.set_filters(link, values::filters(filters)?);
+        Ok(())
+    }
+
     /// Asks the peer to use its credit or give it back.
     fn drain(&mut self, py: Python<'_>, link: u32) -> PyResult<u32> {
         self.native.0.drain(link).map_err(|mistake| local_error(py, &mistake.to_string()))

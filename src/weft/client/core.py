@@ -76,17 +76,17 @@ class Core:
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._call(self._start)
+        self.later(self._start)
 
     def kick(self) -> None:
         """Have the machine's output written soon."""
         if not self._kick_due:
             self._kick_due = True
-            self._call(self._flush)
+            self.later(self._flush)
 
     def look(self) -> None:
         """Have everything the machine reports looked at soon, and its output written."""
-        self._call(self._look)
+        self.later(self._look)
 
     def when_open(self, ticket: Any) -> None:
         """Have a ticket done when the connection is open, or fail with the client."""
@@ -106,9 +106,10 @@ class Core:
 
     def close(self, ticket: Any) -> None:
         """Say goodbye and end; the ticket is done when everything is closed."""
-        self._call(self._close, ticket)
+        self.later(self._close, ticket)
 
-    def _call(self, what: Callable[..., object], *arguments: Any) -> None:
+    def later(self, what: Callable[..., object], *arguments: Any) -> None:
+        """Have something called on the loop."""
         if asyncio._get_running_loop() is self.loop:
             self.loop.call_soon(what, *arguments)
         else:

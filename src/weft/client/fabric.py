@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import Mapping, Sequence
-from time import monotonic
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from time import monotonic, time
 from typing import Any, Literal, Self
 
 from weft.client.codecs import encode
 from weft.client.core import Core
 from weft.client.dialect import Dialect, dialect
-from weft.client.links import WINDOW, Inlet, Outlet
+from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
+from weft.client.message import Message
 from weft.client.receiving import Receiver
-from weft.client.tickets import Ticket, home_loop
+from weft.client.replies import Asking, Replies
+from weft.client.service import PRESENCE_S, Service
+from weft.client.sessions import Session
+from weft.client.steps import Pipeline
+from weft.client.tickets import Ticket, home_loop, until_stopped
 from weft.client.url import targets
 from weft.model.errors import LocalProtocolError, Undelivered
 
@@ -55,6 +61,8 @@ class Fabric:
         self._core: Core | None = None
         self._outlets: dict[tuple[str, bool], Outlet] = {}
         self._links = 0
+        self._replies: Replies | None = None
+        self._services: list[Service] = []
 
     # life
 
@@ -81,10 +89,13 @@ class Fabric:
         return self
 
     async def close(self) -> None:
-        """Close the connection; what was sent and not confirmed fails."""
-        core, self._core = self._core, None
-        if core is None:
+        """Stop the services and close the connection; what was sent and not confirmed fails."""
+        if self._core is None:
             return
+        services, self._services = self._services, []
+        for service in services:
+            await service.stop()
+        core, self._core, self._replies = self._core, None, None
         self._outlets.clear()
         ticket = Ticket()
         core.close(ticket)
@@ -159,24 +170,31 @@ class Fabric:
         timeout_s: float,
         capabilities: Sequence[str] = (),
     ) -> None:
-        outlet = self._outlets.get((address, bool(capabilities)))
-        if outlet is None or outlet.error is not None:
-            outlet = self._outlet(address, capabilities)
-        if outlet.address is None:
-            properties["to"] = address
         deadline = monotonic() + timeout_s
-        while outlet.is_full:
-            room = Ticket(deadline)
-            outlet.when_free(room)
-            await room.wait()
+        outlet = await self._free_outlet(address, properties, deadline, capabilities)
         ticket = Ticket(deadline, len(bodies))
         outlet.send(bodies, properties, ticket)
         await ticket.wait()
 
+    async def _free_outlet(
+        self, address: str, properties: dict[str, Any], deadline: float, capabilities: Sequence[str] = ()
+    ) -> Outlet:
+        """The link to an address, once its window has room."""
+        outlet = self._outlets.get((address, bool(capabilities)))
+        if outlet is None or outlet.error is not None:
+            outlet = self._outlet(address, capabilities)
+        if outlet.is_shared:
+            properties.setdefault("to", address)
+        while outlet.is_full:
+            room = Ticket(deadline)
+            outlet.when_free(room)
+            await room.wait()
+        return outlet
+
     def _outlet(self, address: str, capabilities: Sequence[str] = ()) -> Outlet:
         core = self.core
         key = (address, bool(capabilities))
-        target: str | None = address
+        target: str | None = address or None
         if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
             target = None
             shared = self._outlets.get(("", False))
@@ -184,13 +202,15 @@ class Fabric:
                 return shared
             key = ("", False)
         outlet = Outlet(core, target, self._window)
-        name = self._link_name("send", target or "")
+        outlet.is_shared = target is None
+        name = self.link_name("send", target or "")
         outlet.number = core.machine.attach_sender(name, target, capabilities=list(capabilities))
         core.add(outlet)
         self._outlets[key] = outlet
         return outlet
 
-    def _link_name(self, verb: str, address: str) -> str:
+    def link_name(self, verb: str, address: str) -> str:
+        """A name no other link of this client has."""
         self._links += 1
         return f"{self.name}/{self._links}/{verb}/{address}"
 
@@ -217,15 +237,16 @@ class Fabric:
         filters = dict(filters or {})
         if selector is not None:
             filters["apache.org:selector-filter:string"] = selector
-        inlet = self._inlet(address, window=credit, filters=filters, browse=browse, **options)
-        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s)
+        inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
 
-    def _inlet(self, address: str | None, *, name: str | None = None, **options: Any) -> Inlet:
+    def inlet(self, address: str | None, *, name: str | None = None, **options: Any) -> Inlet:
+        """A receiving link, as the engine face and the patterns use it."""
         core = self.core
         inlet = Inlet(core, address)
         if not options.get("filters"):
             options["filters"] = None
-        link = name or self._link_name("receive", address or "")
+        link = name or self.link_name("receive", address or "")
         inlet.number = core.machine.attach_receiver(link, address, **options)
         core.add(inlet)
         return inlet
@@ -286,8 +307,161 @@ class Fabric:
             options |= {"name": name, "durable": 2, "expiry": "never"}
             options["capabilities"] += ["shared", "global"]
         filters = {} if selector is None else {"apache.org:selector-filter:string": selector}
-        inlet = self._inlet(address, window=credit, filters=filters, **options)
-        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s)
+        inlet = self.inlet(address, window=credit, filters=filters, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
+
+    # requests and services
+
+    async def request(
+        self,
+        address: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> Message:
+        """Ask a service and wait for its reply; ServiceError if it answers with an error.
+
+        The request waits in the service's queue while no instance is there, for as long as the deadline allows. All
+        requests of this client share one reply address, which outlives reconnects.
+        """
+        replies = await self._ready_replies(timeout_s)
+        data, content_type = encode(body)
+        ticket = Ticket(monotonic() + timeout_s)
+        correlation = replies.expect(ticket)
+        properties |= {"durable": durable, "reply_to": replies.address, "correlation_id": correlation}
+        properties["ttl_ms"] = max(1, int(timeout_s * 1000))
+        properties["expires_at"] = time() + timeout_s
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        outlet = await self._free_outlet(address, properties, ticket.deadline)
+        try:
+            outlet.send((data,), properties, Asking(replies, correlation, ticket))
+            reply: Message = await ticket.wait()
+            return reply
+        finally:
+            replies.forget(correlation)
+
+    async def reply(
+        self,
+        address: str,
+        body: Any,
+        *,
+        correlation_id: Any,
+        headers: Mapping[str, Any] | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
+        """Answer a request at its `reply_to`; services do it by themselves."""
+        data, content_type = encode(body)
+        properties: dict[str, Any] = {"durable": True, "correlation_id": correlation_id}
+        if content_type is not None:
+            properties["content_type"] = content_type
+        if headers:
+            properties["headers"] = dict(headers)
+        deadline = monotonic() + timeout_s
+        relay = "" if self._dialect.has_relay else address
+        if not relay:
+            properties["to"] = address
+        outlet = await self._free_outlet(relay, properties, deadline)
+        ticket = Ticket(deadline)
+        outlet.send((data,), properties, ticket)
+        await ticket.wait()
+
+    async def _ready_replies(self, timeout_s: float) -> Replies:
+        replies = self._replies
+        if replies is None or replies.error is not None:
+            replies = self._replies = Replies(self.core, self._dialect)
+        if not replies.is_ready:
+            ticket = Ticket(monotonic() + timeout_s)
+            replies.when_attached(ticket)
+            await ticket.wait()
+        return replies
+
+    def service(
+        self, name: str, *, concurrency: int = 16, presence_s: float = PRESENCE_S
+    ) -> Callable[[Callable[[Message], Any]], Service]:
+        """Make a handler the service of a name; call its `start()`, or `serve()` for all of them.
+
+        The handler takes a request and returns the body of the reply; what it raises is sent back as an error.
+        """
+
+        def add(handler: Callable[[Message], Any]) -> Service:
+            service = Service(self, name, handler, concurrency=concurrency, presence_s=presence_s)
+            self._services.append(service)
+            return service
+
+        return add
+
+    async def serve(self) -> None:
+        """Start all services, and serve until SIGTERM or SIGINT; then finish what is begun."""
+        for service in self._services:
+            await service.start()
+        await until_stopped()
+        for service in self._services:
+            await service.stop()
+
+    async def presence(self, name: str, *, wait_s: float = 0.3) -> list[str]:
+        """The instances of a service that answer within a time."""
+        found: set[str] = set()
+        async with self.subscribe(f"weft.presence.{name}") as notes:
+            await self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+            end = monotonic() + wait_s
+            while (left_s := end - monotonic()) > 0:
+                note = await notes.next(left_s)
+                if note is not None and note.body["state"] == "up":
+                    found.add(note.body["instance"])
+        return sorted(found)
+
+    async def watch(self, name: str) -> AsyncIterator[tuple[str, str]]:
+        """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
+        seen: dict[str, float] = {}
+        async with self.subscribe(f"weft.presence.{name}") as notes:
+            await self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+            while True:
+                soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
+                note = await notes.next(max(soonest_s, 0.01))
+                if note is not None:
+                    instance, state = note.body["instance"], note.body["state"]
+                    is_new = instance not in seen
+                    if state == "up":
+                        seen[instance] = monotonic() + 2 * note.body["every_s"]
+                    else:
+                        seen.pop(instance, None)
+                    if is_new == (state == "up"):
+                        yield instance, state
+                for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
+                    del seen[instance]
+                    yield instance, "down"
+
+    # more patterns
+
+    def pipeline(self, name: str, *, output: str | None = None) -> Pipeline:
+        """Steps with queues between them, to be added with `@pipeline.step(name)`."""
+        return Pipeline(self, name, output)
+
+    def stream(
+        self,
+        address: str,
+        *,
+        offset: int | str | datetime = "next",
+        credit: int = CREDIT,
+        timeout_s: float | None = None,
+    ) -> Receiver:
+        """Messages of a stream from an offset on: a number, a time, `first`, `last` or `next`.
+
+        They stay where they are. After a lost connection it goes on behind the last message that was handed over.
+        """
+        inlet = self.inlet(address, window=credit, filters={STREAM_OFFSET: offset})
+        inlet.is_stream = True
+        return Receiver(inlet, auto=True, timeout_s=timeout_s, credit=credit)
+
+    def session(self) -> Session:
+        """The engine face: links, credit, settlement and transactions by hand."""
+        return Session(self)
 
 
 def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:

@@ -8,18 +8,22 @@ Rule: a message counts against its link's window from `send` to its outcome, thr
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._kernel import Delivery
-from weft.model.errors import DeadlineExceeded, Undelivered, WeftError
+from weft.model.errors import DeadlineExceeded, LocalProtocolError, Undelivered, WeftError
 
 if TYPE_CHECKING:
     from weft.client.core import Core
 
 WINDOW = 4_096
 """Messages of one link on their way before `send` waits: enough for a fast network and a slow disk."""
+
+STREAM_OFFSET = "rabbitmq:stream-offset-spec"
+"""The filter that says where in a stream a receiver begins."""
 
 
 class Link:
@@ -34,13 +38,14 @@ class Link:
         self.error: WeftError | None = None
         self.filters: Sequence[str] = ()
         self._attached: list[Any] = []
-        self._is_attached = False
+        self.is_ready = False
+        """Is it attached now, by both sides?"""
         self._ended: list[Any] = []
 
     def when_attached(self, ticket: Any) -> None:
         """Have a ticket done once the link is attached, with the peer's address for it."""
         with self.core.lock:
-            if self.error is None and not self._is_attached:
+            if self.error is None and not self.is_ready:
                 self._attached.append(ticket)
                 return
         if self.error is not None:
@@ -53,14 +58,14 @@ class Link:
         with self.core.lock:
             self.address = address or self.address
             self.filters = filters
-            self._is_attached = True
+            self.is_ready = True
             waiting, self._attached = self._attached, []
         for ticket in waiting:
             ticket.done(self.address)
 
     def on_lost(self) -> None:
         """The connection is gone; the link comes back with the next."""
-        self._is_attached = False
+        self.is_ready = False
 
     def on_end(self, error: WeftError) -> None:
         """The link is gone for good."""
@@ -80,7 +85,7 @@ class Link:
             if late:
                 self._attached = [ticket for ticket in self._attached if ticket.deadline > now]
         for ticket in late:
-            ticket.fail(_too_late(f"{self.address} was not attached in time", reason))
+            ticket.fail(too_late(f"{self.address} was not attached in time", reason))
 
     def close(self, ticket: Any = None, *, closed: bool = True) -> None:
         """Detach; the ticket is done when the peer has answered or is gone."""
@@ -93,7 +98,8 @@ class Link:
             if ticket is not None:
                 ticket.done()
             return
-        self.core.machine.detach(self.number, closed=closed)
+        with contextlib.suppress(LocalProtocolError):  # it has just ended by itself
+            self.core.machine.detach(self.number, closed=closed)
         self.core.look()
 
 
@@ -103,6 +109,8 @@ class Outlet(Link):
     def __init__(self, core: Core, address: str | None, window: int = WINDOW) -> None:
         super().__init__(core, address)
         self.window = window
+        self.is_shared = False
+        """Does each message say where it goes?"""
         self._pending: dict[int, Any] = {}
         self._queued: deque[Any] = deque()
 
@@ -195,9 +203,9 @@ class Outlet(Link):
             if queued:
                 self._queued = deque(ticket for ticket in self._queued if ticket.deadline > now)
         for _number, ticket in late:
-            ticket.fail(_too_late(f"no answer about a message to {self.address} came in time", reason))
+            ticket.fail(too_late(f"no answer about a message to {self.address} came in time", reason))
         for ticket in queued:
-            ticket.fail(_too_late(f"the window of {self.address} stayed full", reason))
+            ticket.fail(too_late(f"the window of {self.address} stayed full", reason))
 
 
 class Inlet(Link):
@@ -207,6 +215,11 @@ class Inlet(Link):
         super().__init__(core, address)
         self._bell: Any = None
         self._drained: list[Any] = []
+        self.generation = 0
+        """Grows with each lost connection, whose deliveries come again."""
+        self.is_stream = False
+        self.resume_at: int | None = None
+        """Of a stream: the offset to go on from after a lost connection."""
         self.on_message: Callable[[list[Delivery]], None] | None = None
         """Takes deliveries on the connection's loop as they come, in place of whoever would ask."""
 
@@ -236,6 +249,12 @@ class Inlet(Link):
         """Accept one delivery."""
         self.core.machine.settle(self.number, number, number)
         self.core.kick()
+
+    def on_lost(self) -> None:
+        super().on_lost()
+        self.generation += 1
+        if self.resume_at is not None:
+            self.core.machine.set_filters(self.number, {STREAM_OFFSET: self.resume_at})
 
     def on_filled(self) -> None:
         """Deliveries came."""
@@ -271,10 +290,15 @@ class Inlet(Link):
 
     def expire(self, now: float, reason: WeftError | None) -> None:
         super().expire(now, reason)
+        with self.core.lock:
+            late = [ticket for ticket in self._drained if ticket.deadline <= now]
+            self._drained = [ticket for ticket in self._drained if ticket.deadline > now]
+        for ticket in late:
+            ticket.fail(too_late(f"{self.address} was not drained in time", reason))
         bell = self._bell
         if bell is not None and bell.deadline <= now:
             self._bell = None
-            bell.fail(_too_late(f"nothing came from {self.address} in time", reason))
+            bell.fail(too_late(f"nothing came from {self.address} in time", reason))
 
 
 def _undelivered(address: str | None, outcome: str, detail: Any) -> Undelivered:
@@ -294,5 +318,6 @@ def _undelivered(address: str | None, outcome: str, detail: Any) -> Undelivered:
     return Undelivered(text, outcome, condition)
 
 
-def _too_late(text: str, reason: WeftError | None) -> DeadlineExceeded:
+def too_late(text: str, reason: WeftError | None) -> DeadlineExceeded:
+    """Why a deadline passed; `reason` is what is wrong with the connection, if anything."""
     return DeadlineExceeded(f"{text} ({reason})" if reason is not None else text)

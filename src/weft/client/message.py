@@ -21,10 +21,10 @@ class Message:
 
     __slots__ = ("_delivery", "_inlet", "_open")
 
-    def __init__(self, delivery: Delivery, inlet: Inlet) -> None:
+    def __init__(self, delivery: Delivery, inlet: Inlet, *, is_open: bool = True) -> None:
         self._delivery = delivery
         self._inlet = inlet
-        self._open = not delivery.settled
+        self._open = is_open and not delivery.settled
 
     # what it says
 

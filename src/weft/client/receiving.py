@@ -17,6 +17,7 @@ from weft.client.message import Message
 from weft.client.tickets import Ticket
 from weft.model.errors import DeadlineExceeded
 
+DRAIN_S = 30.0
 TAKE_MAX = 256
 """Deliveries taken from the connection at once."""
 
@@ -24,12 +25,14 @@ TAKE_MAX = 256
 class Receiver:
     """An asynchronous iterator of messages; leave it with `async with`, or simply drop it."""
 
-    def __init__(self, inlet: Inlet, *, auto: bool, timeout_s: float | None = None) -> None:
+    def __init__(self, inlet: Inlet, *, auto: bool, timeout_s: float | None = None, credit: int = 0) -> None:
         self._inlet = inlet
+        self.credit = credit
         self._auto = auto
         self._timeout_s = timeout_s
         self._taken: list[Delivery] = []
         self._last: Message | None = None
+        self._generation = inlet.generation
 
     @property
     def address(self) -> str | None:
@@ -43,6 +46,10 @@ class Receiver:
         if self._auto and self._last is not None:
             self._last.accept()
             self._last = None
+        if self._generation != self._inlet.generation:
+            # The connection they came by is lost, so the node sends them again: no need to see them twice.
+            self._generation = self._inlet.generation
+            self._taken = []
         taken = self._taken
         while not taken:
             fresh = self._inlet.take(TAKE_MAX)
@@ -54,6 +61,8 @@ class Receiver:
         message = Message(taken.pop(), self._inlet)
         if self._auto:
             self._last = message
+        if self._inlet.is_stream and message.offset is not None:
+            self._inlet.resume_at = message.offset + 1
         return message
 
     async def next(self, timeout_s: float | None = None) -> Message | None:
@@ -81,6 +90,7 @@ class Receiver:
 
     def set_window(self, window: int) -> None:
         """Change how many messages may be under way and unsettled."""
+        self.credit = window
         self._inlet.core.machine.set_window(self._inlet.number, window)
         self._inlet.core.kick()
 
@@ -91,7 +101,7 @@ class Receiver:
 
     async def drain(self) -> None:
         """Have the node send what it has, up to the credit, and give the rest of it back."""
-        ticket = Ticket()
+        ticket = Ticket(monotonic() + DRAIN_S)
         self._inlet.drain(ticket)
         await ticket.wait()
 
@@ -113,4 +123,39 @@ class Receiver:
         await self.close()
 
     def __del__(self) -> None:
-        self._inlet.close()
+        # The collector may call this anywhere, so it must not take a lock here.
+        self._inlet.core.later(self._inlet.close)
+
+    def digest(self, *, count: int = 100, interval_s: float = 1.0) -> Digests:
+        """The same messages in lists, as a mailing list's digest: of at most `count`, at most `interval_s` old."""
+        return Digests(self, count, interval_s)
+
+
+class Digests:
+    """An asynchronous iterator of lists of messages; a list is accepted when the next one is asked for."""
+
+    def __init__(self, receiver: Receiver, count: int, interval_s: float) -> None:
+        if count > receiver.credit:
+            receiver.set_window(count * 2)
+        self._receiver = receiver
+        self._count = count
+        self._interval_s = interval_s
+        self._accepts, receiver._auto = receiver._auto, False
+        self._last: list[Message] = []
+
+    def __aiter__(self) -> AsyncIterator[list[Message]]:
+        return self
+
+    async def __anext__(self) -> list[Message]:
+        if self._accepts:
+            for message in self._last:
+                message.accept()
+        batch = [await self._receiver.__anext__()]
+        end = monotonic() + self._interval_s
+        while len(batch) < self._count and (left_s := end - monotonic()) > 0:
+            more = await self._receiver.next(left_s)
+            if more is None:
+                break
+            batch.append(more)
+        self._last = batch
+        return batch

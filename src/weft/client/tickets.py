@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import signal
 from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from weft.client.thread import io_loop
@@ -120,8 +121,13 @@ class Slots:
 class Work:
     """Something that runs beside its caller."""
 
-    def __init__(self, job: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(job)
+    _running: ClassVar[set[asyncio.Task[None]]] = set()
+
+    def __init__(self, job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        self._task = asyncio.get_running_loop().create_task(job(*arguments))
+        # A loop only remembers its tasks weakly.
+        self._running.add(self._task)
+        self._task.add_done_callback(self._running.discard)
 
     def cancel(self) -> None:
         """Have it stop."""
@@ -139,13 +145,25 @@ async def call(handler: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.to_thread(handler, *arguments)
 
 
-async def within(timeout_s: float | None, job: Coroutine[Any, Any, Any]) -> Any:
+async def within(timeout_s: float | None, job: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
     """The job's result, or TimeoutError."""
     async with asyncio.timeout(timeout_s):
-        return await job
+        return await job(*arguments)
 
 
 sleep = asyncio.sleep
+
+
+async def until_stopped() -> None:
+    """Wait until the process is told to end, by SIGTERM or SIGINT."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        await stopped.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def home_loop(targets: Sequence[Target]) -> asyncio.AbstractEventLoop:

@@ -1,0 +1,182 @@
+"""Services: a handler behind a name, as many at a time as it likes, until it is told to stop.
+
+Owns a service's queue, its instances' concurrency and their end. Requests come in from whoever knows the name; what the
+handler returns goes back as the reply, and what it raises as an error. The request is accepted once the node has the
+reply, so that whatever dies in between, the request is served by another instance.
+It must never drop a request that it has begun: `stop` waits for those, and gives back those it has not.
+Rule: a request's deadline travels with it; what comes too late is dropped, for nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from weft.client.message import Message
+from weft.client.receiving import Receiver
+from weft.client.replies import ERROR_HEADER
+from weft.client.tickets import Slots, Work, call, sleep, within
+from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
+from weft.net.backoff import delays
+
+if TYPE_CHECKING:
+    from weft.client.fabric import Fabric
+
+LOG = logging.getLogger("weft.client")
+REPLY_S = 10.0
+"""How long a reply is tried when the request has no deadline of its own."""
+PRESENCE_S = 2.0
+"""How often an instance says that it is there; two silences in a row mean that it is not."""
+
+
+class Service:
+    """One instance of a service; `fabric.service(name)` makes it."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        name: str,
+        handler: Callable[[Message], Any],
+        *,
+        concurrency: int,
+        presence_s: float = PRESENCE_S,
+    ) -> None:
+        self.name = name
+        self.served = 0
+        self._fabric = fabric
+        self._handler = handler
+        self._concurrency = concurrency
+        self._presence_s = presence_s
+        self._slots = Slots(concurrency)
+        self._receiver: Receiver | None = None
+        self._asked: Receiver | None = None
+        self._works: list[Work] = []
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Make the queue, announce the instance, serve."""
+        self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+        await self._receiver.ready()
+        self._asked = self._fabric.subscribe(f"weft.presence.ask.{self.name}")
+        await self._asked.ready()
+        self._works = [Work(self._serve), Work(self._answer_asked), Work(self._announce_often)]
+        await self._announce("up")
+
+    async def stop(self, drain_s: float = 30.0) -> None:
+        """Take no more requests, finish those that are begun, and go."""
+        if self._stopping or self._receiver is None:
+            return
+        self._stopping = True
+        try:
+            await self._announce("down")
+            self._receiver.set_window(0)
+            await within(drain_s, self._receiver.drain)
+            await within(drain_s, self._slots.settle)
+        except (WeftError, TimeoutError) as error:
+            LOG.warning("service %s ends with requests unfinished: %s", self.name, error)
+        for work in self._works:
+            work.cancel()
+        await self._receiver.close()
+        if self._asked is not None:
+            await self._asked.close()
+        for work in self._works:
+            await work.join()
+
+    async def _serve(self) -> None:
+        """Take requests; a queue that is deleted under the service is made again."""
+        pauses = delays()
+        while not self._stopping and self._receiver is not None:
+            try:
+                async for message in self._receiver:
+                    await self._begin(message)
+            except Refused as error:
+                LOG.warning("service %s: %s", self.name, error)
+                await sleep(next(pauses))
+                if not self._stopping:
+                    self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+            except WeftError:
+                return  # the client is closed
+
+    async def _begin(self, message: Message) -> None:
+        await self._slots.take()
+        if self._stopping:
+            self._slots.give()
+            message.release()
+        else:
+            Work(self._handle, message)
+
+    async def _handle(self, message: Message) -> None:
+        try:
+            await self._answer(message)
+        except WeftError as error:
+            # The reply could not be given: another try, by whichever instance gets it.
+            LOG.warning("service %s could not reply: %s", self.name, error)
+            message.retry()
+        finally:
+            self._slots.give()
+
+    async def _answer(self, message: Message) -> None:
+        remaining_s = _remaining_s(message)
+        if remaining_s is not None and remaining_s <= 0:
+            message.accept()
+            return
+        headers: dict[str, Any] = {}
+        try:
+            value = await within(remaining_s, call, self._handler, message)
+        except TimeoutError:
+            message.accept()
+            return
+        except Exception as error:
+            value, headers = str(error), {ERROR_HEADER: type(error).__name__}
+        if message.reply_to is not None:
+            await self._reply(message, value, headers, remaining_s)
+        elif headers:
+            LOG.error("service %s failed, and nobody is to be told: %s", self.name, value)
+        self.served += 1
+        message.accept()
+
+    async def _reply(self, message: Message, value: Any, headers: dict[str, Any], remaining_s: float | None) -> None:
+        correlation = message.correlation_id if message.correlation_id is not None else message.message_id
+        deadline = monotonic() + (REPLY_S if remaining_s is None else max(remaining_s, 0.1))
+        body = b"" if value is None else value
+        for pause_s in delays():
+            await sleep(pause_s)
+            left_s = deadline - monotonic()
+            if left_s <= 0:
+                return
+            try:
+                await self._fabric.reply(
+                    message.reply_to or "", body, correlation_id=correlation, headers=headers, timeout_s=left_s
+                )
+            except (Undelivered, Refused, DeadlineExceeded):
+                continue  # who asked is reconnecting, or gone: the deadline tells
+            return
+
+    # presence
+
+    async def _announce(self, state: str) -> None:
+        note = {"service": self.name, "instance": self._fabric.name, "state": state, "every_s": self._presence_s}
+        await self._fabric.publish(f"weft.presence.{self.name}", note, durable=False, ttl_ms=10_000)
+
+    async def _announce_often(self) -> None:
+        while not self._stopping:
+            await sleep(self._presence_s)
+            if not self._stopping and self._fabric.is_connected:
+                await self._announce("up")
+
+    async def _answer_asked(self) -> None:
+        if self._asked is None:
+            return
+        try:
+            async for _question in self._asked:
+                await self._announce("up")
+        except WeftError:
+            return  # the client is closed
+
+
+def _remaining_s(message: Message) -> float | None:
+    at = message.expires_at
+    return None if at is None else (at - datetime.now(UTC)).total_seconds()

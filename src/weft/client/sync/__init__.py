@@ -1,0 +1,12 @@
+"""The client for programs without an event loop: the same names, made from the asynchronous face, usable from threads.
+
+Owns nothing but the public names; every module beside this one is made by tools/unasync.py.
+It must never be edited by hand. Start at docs/guides/client.md.
+"""
+
+from weft.client.codecs import add_codec
+from weft.client.message import Message
+from weft.client.sync.fabric import Fabric, connect
+from weft.client.sync.receiving import Receiver
+
+__all__ = ["Fabric", "Message", "Receiver", "add_codec", "connect"]

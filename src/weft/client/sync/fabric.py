@@ -1,0 +1,475 @@
+# Made by tools/unasync.py from the module of the same name one folder up: edit that, never this.
+"""The simple face: send, receive, publish, subscribe, request and serve, by address alone.
+
+Owns what a program holds of the network: one connection to a node, restored as often as needed, and the links that its
+calls have opened. Addresses and values come in; outcomes, messages and replies go out.
+It must never name an exchange, a binding or a broker to the program: how topics are addressed is `dialect`'s to know.
+Rule: every call ends, by its result or by an error that says why; a send is done when the node has the message safe.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from time import monotonic, time
+from typing import Any, Literal, Self
+
+from weft.client.codecs import encode
+from weft.client.core import Core
+from weft.client.dialect import Dialect, dialect
+from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
+from weft.client.message import Message
+from weft.client.replies import Asking, Replies
+from weft.client.sync.receiving import Receiver
+from weft.client.sync.service import PRESENCE_S, Service
+from weft.client.sync.sessions import Session
+from weft.client.sync.steps import Pipeline
+from weft.client.threads import Ticket, home_loop, until_stopped
+from weft.client.url import targets
+from weft.model.errors import LocalProtocolError, Undelivered
+
+OPEN_TIMEOUT_S = 10.0
+SEND_TIMEOUT_S = 30.0
+HEARTBEAT_S = 30.0
+CREDIT = 100
+"""Messages a receiver holds unsettled: a few round trips' worth for quick work, and not a queue's worth for slow."""
+OUTLETS_MAX = 128
+"""Addresses that get a link of their own; more share one, if the node can do that."""
+
+
+class Fabric:
+    """A client's connection to the messaging fabric: `with sync.connect() as fabric`."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        timeout_s: float = OPEN_TIMEOUT_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        tls: ssl.SSLContext | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self._targets = targets(url)
+        # The name stays when the connection is made again, and no other process has it: replies find their way by it.
+        self.name = f"{name or 'weft'}-{secrets.token_hex(6)}"
+        self._timeout_s = timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._tls = tls
+        self._window = window
+        self._core: Core | None = None
+        self._outlets: dict[tuple[str, bool], Outlet] = {}
+        self._links = 0
+        self._replies: Replies | None = None
+        self._services: list[Service] = []
+
+    # life
+
+    def open(self) -> Self:
+        """Connect; Unavailable or Refused if that does not work in time."""
+        if self._core is not None:
+            raise LocalProtocolError("the client is open already")
+        core = Core(
+            self._targets,
+            home_loop(self._targets),
+            container=self.name,
+            idle_ms=int(self._heartbeat_s * 1000),
+            tls=self._tls,
+        )
+        self._core = core
+        ticket = Ticket(monotonic() + self._timeout_s)
+        core.when_open(ticket)
+        core.start()
+        try:
+            ticket.wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Stop the services and close the connection; what was sent and not confirmed fails."""
+        if self._core is None:
+            return
+        services, self._services = self._services, []
+        for service in services:
+            service.stop()
+        core, self._core, self._replies = self._core, None, None
+        self._outlets.clear()
+        ticket = Ticket()
+        core.close(ticket)
+        ticket.wait()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Is there a connection now? Calls wait for one by themselves."""
+        return self._core is not None and self._core.peer is not None
+
+    @property
+    def core(self) -> Core:
+        """What the simple face is made of."""
+        if self._core is None:
+            raise LocalProtocolError("the client is not open: use it inside `with`, or call open()")
+        return self._core
+
+    # sending
+
+    def send(
+        self,
+        address: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
+        """Send a message to an address; done when the node has it safe.
+
+        Properties are those of AMQP: `content_type`, `subject`, `message_id`, `correlation_id`, `reply_to`, `priority`,
+        `ttl_ms`, `expires_at`, `group_id`, `annotations`, …. Undelivered if the node does not take it.
+        """
+        data, content_type = encode(body)
+        properties["durable"] = durable
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        self._send(address, (data,), properties, timeout_s)
+
+    def send_many(
+        self,
+        address: str,
+        bodies: Sequence[Any],
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        **properties: Any,
+    ) -> None:
+        """Send many messages with the same properties; done when the node has all of them safe."""
+        encoded = [encode(body) for body in bodies]
+        properties["durable"] = durable
+        for start in range(0, len(encoded), self._window):
+            part = encoded[start : start + self._window]
+            if part[0][1] is not None:
+                properties["content_type"] = part[0][1]
+            self._send(address, [data for data, _ in part], properties, timeout_s)
+
+    def _send(
+        self,
+        address: str,
+        bodies: Sequence[Any],
+        properties: dict[str, Any],
+        timeout_s: float,
+        capabilities: Sequence[str] = (),
+    ) -> None:
+        deadline = monotonic() + timeout_s
+        outlet = self._free_outlet(address, properties, deadline, capabilities)
+        ticket = Ticket(deadline, len(bodies))
+        outlet.send(bodies, properties, ticket)
+        ticket.wait()
+
+    def _free_outlet(
+        self, address: str, properties: dict[str, Any], deadline: float, capabilities: Sequence[str] = ()
+    ) -> Outlet:
+        """The link to an address, once its window has room."""
+        outlet = self._outlets.get((address, bool(capabilities)))
+        if outlet is None or outlet.error is not None:
+            outlet = self._outlet(address, capabilities)
+        if outlet.is_shared:
+            properties.setdefault("to", address)
+        while outlet.is_full:
+            room = Ticket(deadline)
+            outlet.when_free(room)
+            room.wait()
+        return outlet
+
+    def _outlet(self, address: str, capabilities: Sequence[str] = ()) -> Outlet:
+        core = self.core
+        key = (address, bool(capabilities))
+        target: str | None = address or None
+        if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
+            target = None
+            shared = self._outlets.get(("", False))
+            if shared is not None and shared.error is None:
+                return shared
+            key = ("", False)
+        outlet = Outlet(core, target, self._window)
+        outlet.is_shared = target is None
+        name = self.link_name("send", target or "")
+        outlet.number = core.machine.attach_sender(name, target, capabilities=list(capabilities))
+        core.add(outlet)
+        self._outlets[key] = outlet
+        return outlet
+
+    def link_name(self, verb: str, address: str) -> str:
+        """A name no other link of this client has."""
+        self._links += 1
+        return f"{self.name}/{self._links}/{verb}/{address}"
+
+    # receiving
+
+    def receive(
+        self,
+        address: str,
+        *,
+        accept: Literal["auto", "explicit"] = "auto",
+        credit: int = CREDIT,
+        filters: Mapping[str, Any] | None = None,
+        selector: str | None = None,
+        browse: bool = False,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> Receiver:
+        """Messages from an address, in an `for`.
+
+        `auto` accepts each message when the next is asked for; `explicit` leaves it to `message.accept()`, `release()`,
+        `retry()` or `reject()`. At most `credit` messages are unsettled at a time. With `timeout_s` the iteration ends
+        by DeadlineExceeded when nothing comes for so long. `selector` is an SQL-like condition on headers.
+        """
+        filters = dict(filters or {})
+        if selector is not None:
+            filters["apache.org:selector-filter:string"] = selector
+        inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
+
+    def inlet(self, address: str | None, *, name: str | None = None, **options: Any) -> Inlet:
+        """A receiving link, as the engine face and the patterns use it."""
+        core = self.core
+        inlet = Inlet(core, address)
+        if not options.get("filters"):
+            options["filters"] = None
+        link = name or self.link_name("receive", address or "")
+        inlet.number = core.machine.attach_receiver(link, address, **options)
+        core.add(inlet)
+        return inlet
+
+    # topics
+
+    @property
+    def _dialect(self) -> Dialect:
+        peer = self.core.peer or self.core.last_peer
+        if peer is None:
+            raise LocalProtocolError("the client is not open: use it inside `with`, or call open()")
+        return dialect(peer)
+
+    def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> None:
+        """Publish a message under a topic, `words.with.dots`, to whoever is subscribed; nobody is fine too."""
+        address, subject, capabilities = self._dialect.publishing(topic)
+        data, content_type = encode(body)
+        properties["durable"] = durable
+        if subject is not None:
+            properties["subject"] = subject
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        try:
+            self._send(address, (data,), properties, timeout_s, capabilities)
+        except Undelivered as error:
+            if error.outcome != "released":
+                raise
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        accept: Literal["auto", "explicit"] = "auto",
+        credit: int = CREDIT,
+        selector: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Receiver:
+        """Messages published under a topic from now on; `*` stands for one word, `#` for any number of them.
+
+        With a name the subscription is kept by the node: messages wait while nobody is here, and all who subscribe by
+        the name share them.
+        """
+        address, capabilities = self._dialect.subscribing(topic)
+        options: dict[str, Any] = {"capabilities": list(capabilities)}
+        if name is not None:
+            options |= {"name": name, "durable": 2, "expiry": "never"}
+            options["capabilities"] += ["shared", "global"]
+        filters = {} if selector is None else {"apache.org:selector-filter:string": selector}
+        inlet = self.inlet(address, window=credit, filters=filters, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
+
+    # requests and services
+
+    def request(
+        self,
+        address: str,
+        body: Any,
+        *,
+        timeout_s: float = SEND_TIMEOUT_S,
+        durable: bool = True,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> Message:
+        """Ask a service and wait for its reply; ServiceError if it answers with an error.
+
+        The request waits in the service's queue while no instance is there, for as long as the deadline allows. All
+        requests of this client share one reply address, which outlives reconnects.
+        """
+        replies = self._ready_replies(timeout_s)
+        data, content_type = encode(body)
+        ticket = Ticket(monotonic() + timeout_s)
+        correlation = replies.expect(ticket)
+        properties |= {"durable": durable, "reply_to": replies.address, "correlation_id": correlation}
+        properties["ttl_ms"] = max(1, int(timeout_s * 1000))
+        properties["expires_at"] = time() + timeout_s
+        if content_type is not None:
+            properties.setdefault("content_type", content_type)
+        if headers:
+            properties["headers"] = dict(headers)
+        outlet = self._free_outlet(address, properties, ticket.deadline)
+        try:
+            outlet.send((data,), properties, Asking(replies, correlation, ticket))
+            reply: Message = ticket.wait()
+            return reply
+        finally:
+            replies.forget(correlation)
+
+    def reply(
+        self,
+        address: str,
+        body: Any,
+        *,
+        correlation_id: Any,
+        headers: Mapping[str, Any] | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
+        """Answer a request at its `reply_to`; services do it by themselves."""
+        data, content_type = encode(body)
+        properties: dict[str, Any] = {"durable": True, "correlation_id": correlation_id}
+        if content_type is not None:
+            properties["content_type"] = content_type
+        if headers:
+            properties["headers"] = dict(headers)
+        deadline = monotonic() + timeout_s
+        relay = "" if self._dialect.has_relay else address
+        if not relay:
+            properties["to"] = address
+        outlet = self._free_outlet(relay, properties, deadline)
+        ticket = Ticket(deadline)
+        outlet.send((data,), properties, ticket)
+        ticket.wait()
+
+    def _ready_replies(self, timeout_s: float) -> Replies:
+        replies = self._replies
+        if replies is None or replies.error is not None:
+            replies = self._replies = Replies(self.core, self._dialect)
+        if not replies.is_ready:
+            ticket = Ticket(monotonic() + timeout_s)
+            replies.when_attached(ticket)
+            ticket.wait()
+        return replies
+
+    def service(
+        self, name: str, *, concurrency: int = 16, presence_s: float = PRESENCE_S
+    ) -> Callable[[Callable[[Message], Any]], Service]:
+        """Make a handler the service of a name; call its `start()`, or `serve()` for all of them.
+
+        The handler takes a request and returns the body of the reply; what it raises is sent back as an error.
+        """
+
+        def add(handler: Callable[[Message], Any]) -> Service:
+            service = Service(self, name, handler, concurrency=concurrency, presence_s=presence_s)
+            self._services.append(service)
+            return service
+
+        return add
+
+    def serve(self) -> None:
+        """Start all services, and serve until SIGTERM or SIGINT; then finish what is begun."""
+        for service in self._services:
+            service.start()
+        until_stopped()
+        for service in self._services:
+            service.stop()
+
+    def presence(self, name: str, *, wait_s: float = 0.3) -> list[str]:
+        """The instances of a service that answer within a time."""
+        found: set[str] = set()
+        with self.subscribe(f"weft.presence.{name}") as notes:
+            self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+            end = monotonic() + wait_s
+            while (left_s := end - monotonic()) > 0:
+                note = notes.next(left_s)
+                if note is not None and note.body["state"] == "up":
+                    found.add(note.body["instance"])
+        return sorted(found)
+
+    def watch(self, name: str) -> Iterator[tuple[str, str]]:
+        """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
+        seen: dict[str, float] = {}
+        with self.subscribe(f"weft.presence.{name}") as notes:
+            self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+            while True:
+                soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
+                note = notes.next(max(soonest_s, 0.01))
+                if note is not None:
+                    instance, state = note.body["instance"], note.body["state"]
+                    is_new = instance not in seen
+                    if state == "up":
+                        seen[instance] = monotonic() + 2 * note.body["every_s"]
+                    else:
+                        seen.pop(instance, None)
+                    if is_new == (state == "up"):
+                        yield instance, state
+                for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
+                    del seen[instance]
+                    yield instance, "down"
+
+    # more patterns
+
+    def pipeline(self, name: str, *, output: str | None = None) -> Pipeline:
+        """Steps with queues between them, to be added with `@pipeline.step(name)`."""
+        return Pipeline(self, name, output)
+
+    def stream(
+        self,
+        address: str,
+        *,
+        offset: int | str | datetime = "next",
+        credit: int = CREDIT,
+        timeout_s: float | None = None,
+    ) -> Receiver:
+        """Messages of a stream from an offset on: a number, a time, `first`, `last` or `next`.
+
+        They stay where they are. After a lost connection it goes on behind the last message that was handed over.
+        """
+        inlet = self.inlet(address, window=credit, filters={STREAM_OFFSET: offset})
+        inlet.is_stream = True
+        return Receiver(inlet, auto=True, timeout_s=timeout_s, credit=credit)
+
+    def session(self) -> Session:
+        """The engine face: links, credit, settlement and transactions by hand."""
+        return Session(self)
+
+
+def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
+    """A connection to a node, to be used with `with`.
+
+    Without a URL the node on this machine, or the one that the variable WEFT_URL names; several URLs (a list, or commas
+    between them) are tried in order, now and whenever the connection is lost; `weft+memory:` is a node in this process.
+    Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages.
+    """
+    return Fabric(url, **options)
