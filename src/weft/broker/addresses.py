@@ -5,7 +5,8 @@ An address and the tables come in; a `Place` (a queue, or an exchange with or wi
 It must not create anything or ask for permission: that is `links`' to do with the place.
 Forms: plain (`queue`, `exchange`, `exchange/key`), RabbitMQ's v2 (`/queues/:q`, `/exchanges/:x/:key`) and v1
 (`/queue/:q`,
-`/amq/queue/:q`, `/exchange/:x/:key`, `/topic/:key`), percent-encoded, and ActiveMQ's `queue://` and `topic://`.
+`/amq/queue/:q`, `/exchange/:x/:key`, `/topic/:key`), percent-encoded, ActiveMQ's `queue://` and `topic://`, and
+`service://`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 from weft.broker.names import MANAGEMENT, is_reply_to
 from weft.broker.tables import Tables
 from weft.model.errors import Refused
+from weft.model.services import GATEWAY_EXCHANGE, SCHEME, impl_name, request_name
 
 DEFAULT_EXCHANGE = ""
 TOPIC_EXCHANGE = "amq.topic"
@@ -43,6 +45,12 @@ def resolve(tables: Tables, address: str, *, wants_topic: bool = False) -> Place
         if address.startswith(prefix):
             return form(tables, address.removeprefix(prefix))
     return _plain(tables, address, wants_topic)
+
+
+def served_queue(tables: Tables, service: str) -> Place:
+    """Where a service takes its requests: a queue that is made for the first who serves."""
+    queue = impl_name(_decode(service))
+    return Place(queue=queue, is_missing=queue not in tables.queues)
 
 
 def is_known_topic(tables: Tables, address: str) -> bool:
@@ -86,6 +94,10 @@ def _topic(_tables: Tables, rest: str) -> Place:
     return Place(exchange=TOPIC_EXCHANGE, routing_key=_decode(rest))
 
 
+def _service(tables: Tables, rest: str) -> Place:
+    return Place(exchange=tables.exchange(GATEWAY_EXCHANGE).name, routing_key=request_name(_decode(rest)))
+
+
 def _decode(text: str) -> str:
     if "%" not in text:
         return text
@@ -106,4 +118,5 @@ _FORMS: dict[str, Callable[[Tables, str], Place]] = {
     "/topic/": _topic,
     "queue://": _queue,
     "topic://": _topic,
+    SCHEME: _service,
 }

@@ -9,14 +9,15 @@ exchanges look at arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.broker.arguments import matching_type
 from weft.broker.topology import Topology
 from weft.model.changes import Change
 from weft.model.errors import Corrupt, Refused
-from weft.model.events import BindingChange, QueueDeclare, QueueDelete, Table
-from weft.store import Binding, Exchange
+from weft.model.events import BindingChange, ExchangeDeclare, QueueDeclare, QueueDelete, Table
+from weft.model.services import ARGUMENT
+from weft.store import Binding, Exchange, Queue
 from weft.store.tables import decode_table, encode_table
 
 Key = tuple[str, str]
@@ -29,6 +30,7 @@ class FabricDesk:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self._on_queue: Callable[[str, str, object, bool], None] = lambda *_: None
 
     def watch(self, on_binding: Callable[[str, str, str, Key, bool], None]) -> None:
         """Report each binding made or undone: virtual host, exchange, destination, key, is it made."""
@@ -40,6 +42,24 @@ class FabricDesk:
                 on_binding(binding.vhost, binding.source, binding.destination, key, is_bound)
 
         self._topology.watch = report
+
+    def watch_queues(self, on_queue: Callable[[str, str, object, bool], None]) -> None:
+        """Report each queue of a service that is there, is made or goes: virtual host, queue, service, is it made."""
+        self._on_queue = on_queue
+        for vhost in self._topology.vhosts():
+            self.on_edits([(True, queue) for queue in self._topology.queues(vhost)])
+
+    def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
+        """The topology has changed so."""
+        for is_made, record in edits:
+            if isinstance(record, Queue) and ARGUMENT in record.arguments:
+                self._on_queue(record.vhost, record.name, record.arguments[ARGUMENT], is_made)
+
+    def make_exchange(self, vhost: str, name: str) -> list[Change]:
+        """A direct exchange that is to exist; one that does is left as it is."""
+        if name in self._topology.tables(vhost).exchanges:
+            return []
+        return self._topology.run(vhost, [ExchangeDeclare(name, "direct", False, True, False, False, {})])
 
     def exchange_type(self, vhost: str, exchange: str) -> str | None:
         """How an exchange matches, or None if there is none of that name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from weft.broker import dynamic, subscriptions
 from weft.broker.access import Caller
-from weft.broker.addresses import DEFAULT_EXCHANGE, Place, is_known_topic, resolve
+from weft.broker.addresses import DEFAULT_EXCHANGE, Place, is_known_topic, resolve, served_queue
 from weft.broker.arguments import is_stream
 from weft.broker.attaching import TOPIC_CAPABILITIES, Attached, Attaching
 from weft.broker.filters import read_filters
@@ -20,7 +20,8 @@ from weft.broker.queues import check_exclusive
 from weft.broker.tables import Edit, Put, Tables
 from weft.model.changes import AcceptLink, SetAddress
 from weft.model.errors import Refused
-from weft.model.events import AddressRequested
+from weft.model.events import AddressRequested, Table
+from weft.model.services import ARGUMENT, SCHEME
 from weft.store import Queue
 
 _QUEUE_CAPABILITIES = ("queue", "temporary-queue")
@@ -73,11 +74,15 @@ def _attach_source(attaching: Attaching, may_create: bool) -> Attached:
     tables, caller, terminus = attaching.tables, attaching.caller, attaching.terminus
     if not terminus.address:
         return subscriptions.recall(attaching)
-    place = resolve(tables, terminus.address, wants_topic=attaching.wants_topic)
+    service = terminus.address.removeprefix(SCHEME) if terminus.address.startswith(SCHEME) else ""
+    if service:
+        place = served_queue(tables, service)
+    else:
+        place = resolve(tables, terminus.address, wants_topic=attaching.wants_topic)
     filters = read_filters(terminus.filters)
     if place.exchange is not None:
         return subscriptions.subscribe(attaching, tables.exchange(place.exchange), place.routing_key, filters)
-    edits = _make_missing(tables, caller, place, may_create)
+    edits = _make_missing(tables, caller, place, may_create, {ARGUMENT: service} if service else {})
     name = place.queue or ""
     queue = tables.queues.get(name)
     if queue is not None:
@@ -98,7 +103,9 @@ def _attach_source(attaching: Attaching, may_create: bool) -> Attached:
     return Attached(edits, link)
 
 
-def _make_missing(tables: Tables, caller: Caller, place: Place, may_create: bool) -> list[Edit]:
+def _make_missing(
+    tables: Tables, caller: Caller, place: Place, may_create: bool, arguments: Table | None = None
+) -> list[Edit]:
     """A plain address that leads nowhere becomes a durable queue, as in Artemis."""
     name = place.queue
     if not place.is_missing or name is None:
@@ -107,7 +114,7 @@ def _make_missing(tables: Tables, caller: Caller, place: Place, may_create: bool
     if not may_create or is_reserved or not name or len(name.encode()) > NAME_BYTES_MAX:
         raise Refused(f"NOT_FOUND - no queue or exchange '{name[:NAME_BYTES_MAX]}' in vhost '{tables.vhost}'", 404)
     caller.require("configure", "queue", name)
-    return [Put(Queue(tables.vhost, name, durable=True), durable=True)]
+    return [Put(Queue(tables.vhost, name, durable=True, arguments=arguments or {}), durable=True)]
 
 
 def _require_write(tables: Tables, caller: Caller, exchange: str) -> None:

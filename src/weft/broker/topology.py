@@ -317,6 +317,10 @@ class Topology:
         del self._vhosts[name]
         return changes
 
+    def vhosts(self) -> list[str]:
+        """Every virtual host."""
+        return list(self._vhosts)
+
     def queues(self, vhost: str) -> list[Queue]:
         """Every queue of a virtual host."""
         return list(self._tables(vhost).queues.values())

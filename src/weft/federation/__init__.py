@@ -6,12 +6,13 @@ It must never touch a message or a socket, nor import a sibling: what it needs o
 Read docs/guides/network.md for use, docs/decisions/0010 for how bindings travel.
 """
 
-from weft.federation.controller import Federation, Joined, Post, Step
+from weft.federation.controller import Federation, Joined, Left, Post, Step
 from weft.federation.records import Link, Route, link_of, parse_url, route_of, to_table
 
 __all__ = [
     "Federation",
     "Joined",
+    "Left",
     "Link",
     "Post",
     "Route",

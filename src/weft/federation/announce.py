@@ -23,8 +23,11 @@ VERIFY_NS = 15_000_000_000
 class Announcer:
     """One dynamic route, as its source is told of it."""
 
-    def __init__(self, node: str, route: Route, reach: Reach) -> None:
+    def __init__(self, node: str, route: Route, reach: Reach, *, is_invited: bool = False) -> None:
+        """`is_invited`: the route is its source's, which asked us to announce."""
         self.route = route
+        self.source = ""
+        """The node that is told; empty while there is no connection."""
         self.cause = "not announced yet"
         self.queue = ""
         """The queue the source made for us; empty until it has."""
@@ -32,7 +35,7 @@ class Announcer:
         """Bindings the source had to make or undo when it compared, since the node started."""
         self._node = node
         self._reach = reach
-        self._source = ""
+        self._is_invited = is_invited
         self._sent: dict[Key, Path] = {}
         self._dirty: set[Key] = set()
         self._epoch = 0
@@ -43,7 +46,7 @@ class Announcer:
     @property
     def is_on(self) -> bool:
         """Is there a source to talk to?"""
-        return bool(self._source)
+        return bool(self.source)
 
     @property
     def is_settled(self) -> bool:
@@ -62,7 +65,7 @@ class Announcer:
 
     def start(self, source: str, now_ns: int) -> list[bytes]:
         """A connection to the source is up: everything, from the beginning."""
-        self._source = source
+        self.source = source
         self._epoch += 1
         self._sequence = self._confirmed = 0
         self._dirty.clear()
@@ -80,7 +83,7 @@ class Announcer:
 
     def stop(self, cause: str) -> None:
         """The connection is gone; what the source has been told it keeps."""
-        self._source = ""
+        self.source = ""
         self.queue = ""
         self.cause = cause
 
@@ -91,7 +94,7 @@ class Announcer:
         added: dict[Key, Path] = {}
         dropped: list[Key] = []
         for key in self._dirty:
-            path = self._reach.path(key, self._source)
+            path = self._reach.path(key, self.source)
             if path is None:
                 if self._sent.pop(key, None) is not None:
                     dropped.append(key)
@@ -101,9 +104,13 @@ class Announcer:
         return [self._reflect(added, dropped, fresh=False, last=True)] if added or dropped else []
 
     def verify(self, now_ns: int) -> list[bytes]:
-        """The question whether the source still has what it was told, when it is time for it."""
-        if now_ns < self._verify_ns or not self.is_settled:
+        """The question whether the source still has what it was told, when it is time for it. One that has not
+        answered, or refused, is told everything again.
+        """
+        if now_ns < self._verify_ns or not self.is_on:
             return []
+        if not self.is_settled:
+            return self.start(self.source, now_ns)
         self._verify_ns = now_ns + VERIFY_NS
         facts = {"count": len(self._sent), "digest": control.digest(self._sent), "sequence": self._sequence}
         return [control.encode("verify", self._node, **self._names(), epoch=self._epoch, **facts)]
@@ -115,14 +122,14 @@ class Announcer:
         self._confirmed = max(self._confirmed, said.number("sequence"))
         self.queue = said.text("queue")
         self.mended += said.number("mended")
-        self.cause = f"{len(self._sent)} bindings reflected at {self._source}"
+        self.cause = f"{len(self._sent)} bindings reflected at {self.source}"
 
     def on_refused(self, said: Said, now_ns: int) -> list[bytes]:
         """The source will not, or has lost count; then it gets everything again."""
         if said.number("epoch") != self._epoch or not self.is_on:
             return []
-        self.cause = f"{self._source} refused: {said.text('text', '')}"
-        return self.start(self._source, now_ns) if said.flag("resync") else []
+        self.cause = f"{self.source} refused: {said.text('text', '')}"
+        return self.start(self.source, now_ns) if said.flag("resync") else []
 
     def withdraw(self) -> list[bytes]:
         """The route is over."""
@@ -136,5 +143,5 @@ class Announcer:
         place = {"epoch": self._epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
         return control.encode("reflect", self._node, **self._names(), **keep, **keys, **place)
 
-    def _names(self) -> dict[str, str]:
-        return {"route": self.route.name, "exchange": self.route.from_exchange}
+    def _names(self) -> dict[str, str | bool]:
+        return {"route": self.route.name, "exchange": self.route.from_exchange, "invited": self._is_invited}

@@ -80,7 +80,7 @@ class Bridges:
     def on_reflect(self, vhost: str, said: Said) -> Reply:
         """A destination asks for keys."""
         route, exchange = said.text("route"), said.text("exchange")
-        place = {"route": route, "epoch": said.number("epoch"), "sequence": said.number("sequence")}
+        place = _place(said)
         try:
             return self._reflect(vhost, said, exchange, bridge_name(said.node, route), place)
         except Refused as refused:
@@ -128,7 +128,7 @@ class Bridges:
         """A destination asks whether its bindings are as it believes."""
         route, exchange = said.text("route"), said.text("exchange")
         queue = bridge_name(said.node, route)
-        place = {"route": route, "epoch": said.number("epoch"), "sequence": said.number("sequence")}
+        place = _place(said)
         keys = self._desk.keys_of_queue(vhost, exchange, queue)
         is_same = len(keys) == said.number("count") and control.digest(keys) == said.text("digest")
         if is_same:
@@ -153,3 +153,9 @@ class Bridges:
             if kind == "queue" and queue.startswith(PREFIX):
                 found.setdefault(queue, {})[key] = (queue.removeprefix(PREFIX).partition(":")[0],)
         return found
+
+
+def _place(said: Said) -> dict[str, Any]:
+    """What an answer repeats, so that its question is found."""
+    numbers = {"epoch": said.number("epoch"), "sequence": said.number("sequence")}
+    return {"route": said.text("route"), "invited": said.flag("invited"), **numbers}

@@ -1,11 +1,10 @@
 """The controller of federation: links kept up, routes carried, bindings reflected.
 
 Owns the links and routes of this node and ties their parts together: `uplink` (connections), `carriers` (links of the
-kernel), `announce` and `bridges` (the two halves of dynamic routes). Events, control messages and an operator's wishes
-come in; changes for the kernel and actions for the node (`Dial`, `Post`) go out, in order.
+kernel), `reflections` (dynamic routes). Events, control messages and an operator's wishes come in; changes for the
+kernel and actions for the node (`Dial`, `Hangup`, `Post`) go out, in order.
 It moves no message and opens no socket itself.
-Rule: what is durable is stored before it is done; what a link carries is asked for again, and verified, each time it
-comes up (docs/decisions/0010).
+Rule: what a link carries is asked for again, and verified, each time it comes up (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from typing import Any
 
 from weft.federation import control
 from weft.federation.addresses import exchange_address, queue_address
-from weft.federation.announce import VERIFY_NS, Announcer
-from weft.federation.bridges import PREFIX, Bridges, Reply, bridge_name
+from weft.federation.announce import VERIFY_NS
+from weft.federation.bridges import bridge_name
 from weft.federation.carriers import Carrier, Carriers
 from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
-from weft.federation.reach import Key, Reach
+from weft.federation.reach import Key
 from weft.federation.records import Link, Route
+from weft.federation.reflections import Outcome, Reflections, Told
 from weft.federation.uplink import Uplink
 from weft.model.actions import Dial, Hangup
 from weft.model.changes import Change, CloseConnection, OpenLink
@@ -65,7 +65,14 @@ class Joined:
     node: str
 
 
-Step = Change | Dial | Hangup | Post | Joined
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A neighbour that this node has linked to cannot be talked to any more."""
+
+    node: str
+
+
+Step = Change | Dial | Hangup | Post | Joined | Left
 
 
 class Federation:
@@ -81,10 +88,11 @@ class Federation:
         self._by_dial: dict[int, Uplink] = {}
         self._dials = 0
         self._routes: dict[str, Route] = {}
-        self._announcers: dict[str, Announcer] = {}
+        self._causes: dict[str, str] = {}
+        """Why a pushed dynamic route does not flow, by its name."""
         self._carriers = Carriers(chance)
-        self._reaches: dict[tuple[str, str], Reach] = {}
-        self._bridges = Bridges(node, desk, self._reach)
+        self._reflections = Reflections(node, desk)
+        self._invite_ns = 0
         self._replies: dict[str, tuple[str, str]] = {}
         """(virtual host, queue) at this node by which a neighbour that linked to us is answered."""
 
@@ -121,32 +129,33 @@ class Federation:
         if route.name in self._routes:
             if self._routes[route.name] == route:
                 return []
-            steps += self.remove_route(route.name, now_ns)
+            steps += self.remove_route(route.name)
         self._routes[route.name] = route
-        if route.kind == "dynamic":
-            reach = self._reach(route.vhost, route.exchange)
-            self._announcers[route.name] = Announcer(self.node, route, reach)
+        if route.kind == "dynamic" and route.direction == "pull":
+            self._reflections.add(route)
         uplink = self._uplinks[route.link]
         if uplink.state == "operational":
             steps += self._start_route(uplink, route, now_ns)
         return steps
 
-    def remove_route(self, name: str, now_ns: int) -> list[Step]:  # noqa: ARG002 - like its siblings
+    def remove_route(self, name: str) -> list[Step]:
         """Take a route away, with what was made for it at both ends."""
         route = self._routes.pop(name, None)
         if route is None:
             raise Refused(f"no route '{name}'", 404)
-        steps: list[Step] = [*self._carriers.close(name)]
-        announcer = self._announcers.pop(name, None)
-        if announcer is not None:
-            steps += self._send(route.link, announcer.withdraw())
-        if route.kind == "static" and route.direction == "push":
+        uplink = self._uplinks[route.link]
+        steps: list[Step] = [*self._carriers.close(name), *self._tell(self._reflections.remove(name))]
+        if route.direction == "push" and route.kind == "dynamic":
+            said = Said("withdraw", uplink.peer_name, {"route": name, "exchange": route.from_exchange})
+            steps += self._follow(self._reflections.on_withdraw(route.vhost, said))
+            steps += self.tell(uplink.peer_name, [control.encode("uninvite", self.node, route=name)])
+        elif route.direction == "push" and route.kind == "static":
             steps += self._desk.drop_queue(route.vhost, bridge_name(self.node, name))
         return steps
 
     def links(self) -> list[dict[str, Any]]:
         """Every link with its state."""
-        return [self._link_row(uplink) for uplink in self._uplinks.values()]
+        return [uplink.row() for uplink in self._uplinks.values()]
 
     def routes(self) -> list[dict[str, Any]]:
         """Every route with what is really flowing."""
@@ -158,12 +167,7 @@ class Federation:
 
     def bridges(self) -> list[dict[str, Any]]:
         """Queues kept here for the dynamic routes of others."""
-        return self._bridges.rows()
-
-    def link(self, name: str) -> Link | None:
-        """A link as it was asked for."""
-        uplink = self._uplinks.get(name)
-        return None if uplink is None else uplink.link
+        return self._reflections.bridges.rows()
 
     def neighbours(self) -> list[str]:
         """Nodes that can be told something now."""
@@ -208,9 +212,13 @@ class Federation:
                 self._by_dial[dial.dial] = uplink
                 steps.append(dial)
         steps += self._carriers.tick(now_ns)
-        for announcer in self._announcers.values():
-            steps += self._send(announcer.route.link, announcer.verify(now_ns))
-        return steps
+        if now_ns >= self._invite_ns:
+            self._invite_ns = now_ns + VERIFY_NS
+            for route in self._routes.values():
+                uplink = self._uplinks[route.link]
+                if _is_pushed(route) and uplink.state == "operational" and not self._carriers.of(route.name):
+                    steps += self._start_route(uplink, route, now_ns)
+        return [*steps, *self._tell(self._reflections.verify(now_ns))]
 
     def due_ns(self, now_ns: int) -> int:
         """When `tick` wants to be called next."""
@@ -219,26 +227,23 @@ class Federation:
 
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
         """A binding was made or undone at this node; `flush` tells sources of it."""
-        reach = self._reaches.get((vhost, exchange))
-        if reach is None or destination.startswith(PREFIX):
-            return
-        if reach.bind(key) if is_bound else reach.unbind(key):
-            self._mark(vhost, exchange, [key])
+        self._reflections.on_binding(vhost, exchange, destination, key, is_bound)
 
     def flush(self) -> list[Step]:
         """Tell sources what has changed in this turn."""
-        steps: list[Step] = []
-        for announcer in self._announcers.values():
-            steps += self._send(announcer.route.link, announcer.flush())
-        return steps
+        return self._tell(self._reflections.flush())
 
     def tell(self, node: str, bodies: Sequence[bytes]) -> list[Step]:
         """Send control messages to a neighbour; nothing if it is none."""
         for name, uplink in self._uplinks.items():
             if uplink.state == "operational" and uplink.peer_name == node and uplink.is_weft:
-                return self._send(name, bodies)
+                return [Post(VHOST, OUT + name, body) for body in bodies]
         place = self._replies.get(node)
         return [] if place is None else [Post(*place, body) for body in bodies]
+
+    def forget_neighbour(self, node: str) -> None:
+        """Its queue for answers is gone."""
+        self._replies.pop(node, None)
 
     def on_control(self, vhost: str, said: Said, now_ns: int) -> list[Step]:
         """A control message arrived in a virtual host of this node."""
@@ -246,11 +251,16 @@ class Federation:
             case "hello":
                 return self._on_hello(vhost, said)
             case "reflect":
-                return self._reply(vhost, said, self._bridges.on_reflect(vhost, said))
+                return self._on_reflect(vhost, said)
             case "verify":
-                return self._reply(vhost, said, self._bridges.on_verify(vhost, said))
+                return self._follow(self._reflections.on_verify(self._vhost_of(vhost, said), said))
             case "withdraw":
-                return self._reply(vhost, said, self._bridges.on_withdraw(vhost, said))
+                return self._follow(self._reflections.on_withdraw(vhost, said))
+            case "invite":
+                return self._tell(self._reflections.on_invite(vhost, said, now_ns))
+            case "uninvite":
+                self._reflections.on_uninvite(said)
+                return []
             case "reflected" | "refused":
                 return self._on_answer(said, now_ns)
             case _:
@@ -282,14 +292,13 @@ class Federation:
             return []
         self._by_dial.pop(uplink.dial, None)
         self._lose(uplink, event.cause)
+        was_up = uplink.state == "operational"
         uplink.lost(event.cause, now_ns)
-        return []
+        return [Left(uplink.peer_name)] if was_up else []
 
     def _lose(self, uplink: Uplink, cause: str) -> None:
         self._carriers.lose(uplink.link.name)
-        for announcer in self._announcers.values():
-            if announcer.route.link == uplink.link.name:
-                announcer.stop(cause)
+        self._reflections.stop(uplink.link.name, cause)
 
     def _hang_up(self, uplink: Uplink, now_ns: int) -> list[Step]:
         uplink.close(now_ns)
@@ -306,19 +315,18 @@ class Federation:
         steps: list[Step] = [*self._desk.drop_queue(VHOST, queue)]
         steps += self._desk.make_queue(VHOST, queue, durable=False, arguments=arguments)
         out = OpenLink(conn, 0, f"fabric-out-{name}", "push", control.ADDRESS, vhost=VHOST, queue=queue)
-        address = queue_address(uplink.product, FOR + self.node)
         back = OpenLink(
             conn,
             0,
             f"fabric-in-{name}",
             "pull",
-            address,
+            queue_address(uplink.product, FOR + self.node),
             vhost=VHOST,
             queue=control.ADDRESS,
             credit=CONTROL_CREDIT,
         )
         steps += [self._carriers.open(name, f"out {name}", out), self._carriers.open(name, f"in {name}", back)]
-        return [*steps, *self._send(name, [control.encode("hello", self.node)])]
+        return [*steps, Post(VHOST, queue, control.encode("hello", self.node))]
 
     def _on_attached(self, carrier: Carrier, now_ns: int) -> list[Step]:
         if carrier.owner != f"in {carrier.uplink}":
@@ -330,9 +338,6 @@ class Federation:
                 steps += self._start_route(uplink, route, now_ns)
         return steps
 
-    def _send(self, link: str, bodies: Sequence[bytes]) -> list[Step]:
-        return [Post(VHOST, OUT + link, body) for body in bodies]
-
     def _on_hello(self, vhost: str, said: Said) -> list[Step]:
         if len(self._replies) >= PEERS_MAX:
             raise RemoteProtocolError(f"more than {PEERS_MAX} neighbours")
@@ -341,53 +346,79 @@ class Federation:
         arguments = {"x-expires": FOR_EXPIRES_MS, "x-max-length": CONTROL_MESSAGES_MAX}
         return [*self._desk.make_queue(vhost, queue, durable=False, arguments=arguments), Joined(said.node)]
 
-    def forget_neighbour(self, node: str) -> None:
-        """Its queue for answers is gone."""
-        self._replies.pop(node, None)
+    def _tell(self, told: Sequence[Told]) -> list[Step]:
+        return [step for node, body in told for step in self.tell(node, [body])]
 
-    def _reply(self, vhost: str, said: Said, reply: Reply) -> list[Step]:
-        steps: list[Step] = [*reply.changes]
-        place = self._replies.get(said.node)
-        if reply.answer is not None and place is not None:
-            steps.append(Post(*place, reply.answer))
-        if reply.touched:
-            self._mark(vhost, said.text("exchange"), reply.touched)
-        return [*steps, *self.flush()]
+    def _follow(self, outcome: Outcome) -> list[Step]:
+        return [*outcome.changes, *self._tell(outcome.told)]
+
+    # dynamic routes
+
+    def _vhost_of(self, vhost: str, said: Said) -> str:
+        """Where a destination's wishes are to be followed: for a route of ours, where the route says."""
+        if not said.flag("invited"):
+            return vhost
+        route = self._routes.get(said.text("route"))
+        if route is None or not _is_pushed(route) or self._uplinks[route.link].peer_name != said.node:
+            raise RemoteProtocolError(f"{said.node} speaks of a route it was not invited to")
+        return route.vhost
+
+    def _on_reflect(self, vhost: str, said: Said) -> list[Step]:
+        steps = self._follow(self._reflections.on_reflect(self._vhost_of(vhost, said), said))
+        name = said.text("route")
+        if said.flag("invited") and said.flag("last") and not self._carriers.of(name):
+            steps.append(self._push(self._uplinks[self._routes[name].link], self._routes[name], said.node))
+        return steps
 
     def _on_answer(self, said: Said, now_ns: int) -> list[Step]:
-        announcer = self._announcers.get(said.text("route"))
-        if announcer is None:
+        name = said.text("route")
+        if said.op == "refused" and said.flag("invited") and name in self._routes:
+            self._causes[name] = f"{said.node} refused: {said.text('text', '')}"
             return []
-        route = announcer.route
+        steps = self._tell(self._reflections.on_answer(said, now_ns))
+        announcer, route = self._reflections.get(name), self._routes.get(name)
+        if announcer is None or route is None or said.flag("invited"):
+            return steps
         uplink = self._uplinks[route.link]
-        if said.op == "refused":
-            return self._send(route.link, announcer.on_refused(said, now_ns))
-        announcer.on_reflected(said)
-        if not announcer.queue or self._carriers.of(route.name) or uplink.state != "operational":
+        if announcer.queue and not self._carriers.of(name) and uplink.state == "operational":
+            steps.append(self._pull(uplink, route, queue_address(uplink.product, announcer.queue)))
+        return steps
+
+    def _start_dynamic(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
+        if not uplink.is_weft:
+            self._causes[route.name] = f"{uplink.peer_name} is {uplink.product or 'no weft node'}: use static routes"
             return []
-        return [self._pull(uplink, route, queue_address(uplink.product, announcer.queue))]
+        if not any(carrier.state == "flowing" for carrier in self._carriers.of(f"in {uplink.link.name}")):
+            return []
+        if route.direction == "pull":
+            return self._tell(self._reflections.start(route.name, uplink.peer_name, now_ns))
+        self._causes[route.name] = f"asking {uplink.peer_name} for its bindings"
+        places = {"exchange": route.exchange, "source_exchange": route.from_exchange}
+        keep = {"durable": route.durable, "expires_ms": route.expires_ms}
+        return self.tell(uplink.peer_name, [control.encode("invite", self.node, route=route.name, **places, **keep)])
 
     # routes
 
     def _start_route(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
-        product = uplink.product
-        announcer = self._announcers.get(route.name)
-        if announcer is not None:
-            if not uplink.is_weft:
-                announcer.cause = f"{uplink.peer_name} is {product or 'no weft node'}: use static or queue routes"
-                return []
-            if not any(c.state == "flowing" for c in self._carriers.of(f"in {uplink.link.name}")):
-                return []
-            return self._send(route.link, announcer.start(uplink.peer_name, now_ns))
+        if route.kind == "dynamic":
+            return self._start_dynamic(uplink, route, now_ns)
         if route.direction == "push":
-            return self._push(uplink, route)
+            steps = self._make_own_bridge(route) if route.kind == "static" else []
+            return [*steps, self._push(uplink, route, self.node)]
         if route.kind == "queue":
-            return [self._pull(uplink, route, queue_address(product, route.queue))]
-        address = exchange_address(product, route.from_exchange, route.key)
+            return [self._pull(uplink, route, queue_address(uplink.product, route.queue))]
+        address = exchange_address(uplink.product, route.from_exchange, route.key)
         return [self._pull(uplink, route, address, durable=route.durable)]
 
+    def _make_own_bridge(self, route: Route) -> list[Step]:
+        """What a pushed static route sends waits in a queue of its own."""
+        queue = bridge_name(self.node, route.name)
+        arguments = {"x-expires": route.expires_ms}
+        changes = self._desk.make_queue(route.vhost, queue, durable=route.durable, arguments=arguments)
+        key = (route.key, NO_ARGUMENTS)
+        return [*changes, *self._desk.rebind(route.vhost, route.from_exchange, queue, [key], [])]
+
     def _pull(self, uplink: Uplink, route: Route, address: str, *, durable: bool = False) -> Change:
-        key = route.key if route.kind == "queue" and route.key else None
         ask = OpenLink(
             uplink.conn,
             0,
@@ -396,7 +427,7 @@ class Federation:
             address,
             vhost=route.vhost,
             exchange=route.exchange,
-            routing_key=key,
+            routing_key=route.key if route.kind == "queue" and route.key else None,
             credit=route.credit,
             backlog_max=route.backlog_max or None,
             durable=durable,
@@ -406,78 +437,42 @@ class Federation:
         )
         return self._carriers.open(uplink.link.name, route.name, ask)
 
-    def _push(self, uplink: Uplink, route: Route) -> list[Step]:
-        steps: list[Step] = []
-        queue = route.queue
-        if route.kind == "static":
-            queue = bridge_name(self.node, route.name)
-            arguments = {"x-expires": route.expires_ms}
-            steps += self._desk.make_queue(route.vhost, queue, durable=route.durable, arguments=arguments)
-            steps += self._desk.rebind(route.vhost, route.from_exchange, queue, [(route.key, NO_ARGUMENTS)], [])
+    def _push(self, uplink: Uplink, route: Route, bridge_of: str) -> Change:
         key = route.key if route.kind == "queue" and route.key else None
-        if route.exchange:
-            address = exchange_address(uplink.product, route.exchange, key)
-        else:
-            address = queue_address(uplink.product, route.key)
+        is_exchange = bool(route.exchange)
         ask = OpenLink(
             uplink.conn,
             0,
             f"weft-{self.node}-{route.name}",
             "push",
-            address,
+            exchange_address(uplink.product, route.exchange, key)
+            if is_exchange
+            else queue_address(uplink.product, route.key),
             vhost=route.vhost,
-            queue=queue,
+            queue=route.queue if route.kind == "queue" else bridge_name(bridge_of, route.name),
             credit=route.credit,
             relay=True,
+            discard=route.kind != "queue",
         )
-        return [*steps, self._carriers.open(uplink.link.name, route.name, ask)]
-
-    # keys
-
-    def _reach(self, vhost: str, exchange: str) -> Reach:
-        """The keys of an exchange; at first from what is bound now."""
-        reach = self._reaches.get((vhost, exchange))
-        if reach is None:
-            reach = self._reaches[vhost, exchange] = Reach(self.node)
-            for kind, destination, key in self._desk.keys_of_exchange(vhost, exchange):
-                if kind == "exchange" or not destination.startswith(PREFIX):
-                    reach.bind(key)
-            for queue, keys in self._bridges.recall(vhost, exchange).items():
-                reach.learn(queue, keys, ())
-        return reach
-
-    def _mark(self, vhost: str, exchange: str, keys: Sequence[Key]) -> None:
-        for announcer in self._announcers.values():
-            if (announcer.route.vhost, announcer.route.exchange) == (vhost, exchange):
-                announcer.mark(keys)
+        return self._carriers.open(uplink.link.name, route.name, ask)
 
     # for people
-
-    def _link_row(self, uplink: Uplink) -> dict[str, Any]:
-        return {
-            "name": uplink.link.name,
-            "state": uplink.state,
-            "cause": uplink.cause,
-            "peer": uplink.peer_name,
-            "address": str(uplink.peer),
-            "product": uplink.product,
-            "role": uplink.link.role,
-            "connects": uplink.connects,
-            "durable": uplink.link.durable,
-        }
 
     def _route_row(self, route: Route) -> dict[str, Any]:
         uplink = self._uplinks[route.link]
         carriers = self._carriers.of(route.name)
-        announcer = self._announcers.get(route.name)
+        announcer = self._reflections.get(route.name)
         state, cause = "waiting", f"link {route.link}: {uplink.cause}"
         if carriers:
             state = carriers[0].state
-            cause = carriers[0].cause or (announcer.cause if announcer else f"from {uplink.peer_name}")
-        elif uplink.state == "operational" and announcer is not None:
-            state, cause = "comparing", announcer.cause
+            way = "from" if route.direction == "pull" else "to"
+            cause = carriers[0].cause or (announcer.cause if announcer else f"{way} {uplink.peer_name}")
+        elif uplink.state == "operational" and route.kind == "dynamic":
+            state = "comparing"
+            cause = announcer.cause if announcer else self._causes.get(route.name, "")
         return {
             "name": route.name,
+            "vhost": route.vhost,
             "link": route.link,
             "kind": route.kind,
             "direction": route.direction,
@@ -489,5 +484,10 @@ class Federation:
             "key": route.key,
             "keys": announcer.keys if announcer else 0,
             "mended": announcer.mended if announcer else 0,
+            "conn": uplink.conn,
             "numbers": [carrier.ask.link for carrier in carriers],
         }
+
+
+def _is_pushed(route: Route) -> bool:
+    return route.kind == "dynamic" and route.direction == "push"

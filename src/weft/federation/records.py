@@ -150,8 +150,6 @@ class Route:
                 raise ConfigError(f"{where} needs an exchange to publish to, or a key that names a queue")
         elif not self.exchange:
             raise ConfigError(f"{where} needs an exchange")
-        if self.kind == "dynamic" and self.direction == "push":
-            raise ConfigError(f"{where}: a dynamic route is made at its destination, so it can only pull")
 
     @property
     def from_exchange(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from weft.federation.backoff import wait_ns
 from weft.federation.records import Link, Peer
@@ -109,3 +109,18 @@ class Uplink:
 
     def _enter(self, state: State, cause: str, now_ns: int) -> None:
         self.state, self.cause, self.since_ns = state, cause, now_ns
+
+    def row(self) -> dict[str, Any]:
+        """For people."""
+        return {
+            "name": self.link.name,
+            "state": self.state,
+            "cause": self.cause,
+            "peer": self.peer_name,
+            "address": str(self.peer),
+            "product": self.product,
+            "role": self.link.role,
+            "connects": self.connects,
+            "durable": self.link.durable,
+            "urls": [str(peer) for peer in self.link.peers],
+        }

@@ -129,7 +129,7 @@ def test_the_route_ends_with_its_queue() -> None:
     world.add("here").bind("q", "k")
     route = world.dynamic("here", "source")
     world.settle()
-    world.do("here", world.nodes["here"].remove_route(route.name, world.now_ns))
+    world.do("here", world.nodes["here"].remove_route(route.name))
     world.settle()
     assert world.reflected("source", "here") == set()
     assert not [queue for queue in source.queues if queue.startswith("weft.bridge.")]
@@ -176,7 +176,7 @@ def test_random_fabrics_come_to_the_same_end(seed: int) -> None:
         destination, source = rng.sample(names, 2)
         edges.add((destination, source))
     for destination, source in sorted(edges):
-        world.dynamic(destination, source)
+        (world.dynamic(destination, source) if rng.random() < 0.5 else world.pushed(source, destination))
     for _ in range(60):
         name, key = rng.choice(names), f"k{rng.randint(0, 5)}"
         (tables[name].bind if rng.random() < 0.6 else tables[name].unbind)("q", key)
@@ -208,3 +208,43 @@ def _downstream(start: str, edges: set[tuple[str, str]], avoid: str) -> set[str]
                 found.add(destination)
                 pending.append(destination)
     return found
+
+
+def test_a_pushed_route_needs_no_link_back() -> None:
+    world = World()
+    source, tables = world.add("source"), world.add("far")
+    tables.bind("q", "early")
+    route = world.pushed("source", "far")
+    world.settle()
+    assert world.reflected("source", "far") == {"early"}
+    assert world.state("source") == "flowing"
+    tables.bind("q", "late")
+    tables.unbind("q", "early")
+    world.settle()
+    assert world.reflected("source", "far") == {"late"}
+    world.break_link("source", "far")
+    tables.bind("q", "while-cut")
+    world.settle()
+    world.heal()
+    world.settle(40)
+    assert world.reflected("source", "far") == {"late", "while-cut"}
+    world.do("source", world.nodes["source"].remove_route(route.name))
+    world.settle()
+    assert not [queue for queue in source.queues if queue.startswith("weft.bridge.")]
+    tables.bind("q", "after")
+    world.settle(40)
+    assert world.reflected("source", "far") == set()
+
+
+def test_an_exchange_that_is_made_later_is_found() -> None:
+    world = World()
+    world.add("source")
+    far = world.add("far")
+    far.exchanges.clear()
+    world.pushed("source", "far")
+    world.settle()
+    assert "no exchange 'x'" in world.nodes["source"].routes()[0]["cause"]
+    far.exchanges["x"] = "direct"
+    far.bind("q", "k")
+    world.settle(40)
+    assert world.reflected("source", "far") == {"k"}

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weft.federation import Federation, Joined, Link, Post, Route, control
+from weft.federation import Federation, Joined, Left, Link, Post, Route, control
 from weft.federation.reach import Key
 from weft.model.actions import Dial, Hangup
 from weft.model.changes import Change, CloseConnection, CloseLink, OpenLink
@@ -125,6 +125,13 @@ class World:
         self.do(destination, self.nodes[destination].put_route(route, self.now_ns))
         return route
 
+    def pushed(self, source: str, destination: str, exchange: str = "x") -> Route:
+        """A dynamic route in the same direction, over a link of the source's own."""
+        link = self.link(source, destination)
+        route = Route(f"{link}-{exchange}-push", link, "dynamic", exchange, direction="push")
+        self.do(source, self.nodes[source].put_route(route, self.now_ns))
+        return route
+
     def do(self, node: str, steps: Iterable[object]) -> None:
         self._work.extend((node, step) for step in steps)
 
@@ -194,7 +201,7 @@ class World:
             case Hangup():
                 for conn in [c for c, s in self.sockets.items() if (s.owner, s.dial) == (node, step.dial)]:
                     del self.sockets[conn]
-            case Joined():
+            case Joined() | Left():
                 pass
             case _:
                 raise AssertionError(f"nobody does {step}")
@@ -212,6 +219,10 @@ class World:
     def _attach(self, node: str, ask: OpenLink) -> None:
         socket = self.sockets.get(ask.conn)
         if socket is None:
+            return
+        if ask.address.startswith("/exchange/"):
+            socket.links[ask.link] = ask
+            self._tell(node, LinkAttached(ask.conn, ask.link, ask.address, socket.peer))
             return
         queue = ask.address.removeprefix("/amq/queue/").replace("%3A", ":").replace("%24", "$")
         if queue in self.tables[socket.peer].queues:

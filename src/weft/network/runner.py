@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic_ns
 from typing import Any
 
-from weft.federation import Federation, Joined, Link, Post, Route, Step, control, link_of, route_of, to_table
+from weft.federation import Federation, Joined, Left, Link, Post, Route, Step, control, link_of, route_of, to_table
 from weft.federation.desk import Desk
 from weft.model.actions import Action
 from weft.model.changes import Change
@@ -39,6 +39,7 @@ LINK, ROUTE = "link", "route"
 FLUSH_S = 0.01
 """Bindings that change within this time of each other travel together."""
 CONTROL_CREDIT = 100
+_OWN = Post | Joined | Left
 _OURS = (Dialled, DialFailed, PeerOpened, ConnectionClosed, LinkAttached, LinkDetached)
 
 
@@ -47,9 +48,10 @@ class Network:
 
     def __init__(self, federation: Federation, desk: Desk, store: Store) -> None:
         self.federation = federation
-        self._desk = desk
+        self.desk = desk
         self._listening: set[str] = set()
         self.on_joined: Callable[[str], None] = lambda _node: None
+        self.on_left: Callable[[str], None] = lambda _node: None
         self.others: dict[str, Callable[[control.Said], None]] = {}
         """Takers of control messages that are not federation's, by their op."""
         self._store = store
@@ -57,6 +59,8 @@ class Network:
         self._driver: Driver | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
+        self._conns: dict[int, str] = {}
+        """Neighbours that linked to this node, by their connection."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # life
@@ -76,7 +80,7 @@ class Network:
             return []
         self._listening.add(vhost)
         asyncio.get_running_loop().call_soon(self.spawn, self._listen(vhost))
-        return self._desk.make_queue(vhost, control.ADDRESS, durable=False, arguments={})
+        return self.desk.make_queue(vhost, control.ADDRESS, durable=False, arguments={})
 
     async def stop(self) -> None:
         """Dial no more."""
@@ -102,7 +106,7 @@ class Network:
         wanted_routes = [route_of(table) for table in routes]
         names = {(LINK, link.name) for link in wanted_links} | {(ROUTE, route.name) for route in wanted_routes}
         for kind, name in sorted(self._configured - names, reverse=True):  # routes before the links under them
-            self._do((self.federation.remove_route if kind == ROUTE else self.federation.remove_link)(name, _now()))
+            self._do(self.federation.remove_route(name) if kind == ROUTE else self.federation.remove_link(name, _now()))
         self._configured = names
         for link in wanted_links:
             self._do(self.federation.put_link(link, _now()))
@@ -134,7 +138,7 @@ class Network:
     def remove_route(self, name: str) -> None:
         """Take a route away."""
         self._refuse_configured(ROUTE, name)
-        self._do(self.federation.remove_route(name, _now()))
+        self._do(self.federation.remove_route(name))
         self._forget(ROUTE, name)
 
     def _refuse_configured(self, kind: str, name: str) -> None:
@@ -152,6 +156,11 @@ class Network:
             self._store.delete_object(kind, name)
         self._store.sync()
 
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Make changes of the broker's; only on the loop's thread."""
+        if self._driver is not None:
+            self._driver.apply(changes)
+
     # what happens
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change | Action]:
@@ -161,10 +170,11 @@ class Network:
         steps: list[Step] = self.federation.on_events(events, now_ns)
         if any(isinstance(event, PeerOpened) for event in events):
             steps = [*self.appear(VHOST, control.ADDRESS), *steps]  # what the peer answers arrives there
-        rest = [step for step in steps if isinstance(step, Post | Joined)]
+        steps += self._lost_neighbours(events)
+        rest = [step for step in steps if isinstance(step, _OWN)]
         if self._driver is not None:
             asyncio.get_running_loop().call_soon(self._do, rest)
-        return [step for step in steps if not isinstance(step, Post | Joined)]
+        return [step for step in steps if not isinstance(step, _OWN)]
 
     def on_binding(self, vhost: str, exchange: str, destination: str, key: tuple[str, str], is_bound: bool) -> None:
         """A binding was made or undone here."""
@@ -172,6 +182,13 @@ class Network:
         if not self._flush_due and self._driver is not None:
             self._flush_due = True
             asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+
+    def _lost_neighbours(self, events: Sequence[Event]) -> list[Step]:
+        gone = [self._conns.pop(e.conn) for e in events if isinstance(e, ConnectionClosed) and e.conn in self._conns]
+        left = [node for node in gone if node not in self._conns.values()]
+        for node in left:
+            self.federation.forget_neighbour(node)
+        return [Left(node) for node in left if node not in self.federation.neighbours()]
 
     def tell(self, node: str, bodies: Sequence[bytes]) -> None:
         """Send control messages to a neighbour."""
@@ -185,13 +202,15 @@ class Network:
         driver = self._driver
         if driver is None:
             return
-        driver.apply([step for step in steps if not isinstance(step, Post | Joined)])
+        driver.apply([step for step in steps if not isinstance(step, _OWN)])
         for step in steps:
             match step:
                 case Post(vhost, queue, body):
                     driver.local.put(vhost, queue, body)
                 case Joined(node):
                     self.on_joined(node)
+                case Left(node):
+                    self.on_left(node)
         self._rearm()
 
     def _rearm(self) -> None:
@@ -217,13 +236,16 @@ class Network:
             other = self.others.get(said.op)
             if other is not None:
                 other(said)
-            else:
-                self._do(self.federation.on_control(vhost, said, _now()))
+                return
+            if said.op == "hello" and message.publisher:
+                self._conns[message.publisher] = said.node
+            self._do(self.federation.on_control(vhost, said, _now()))
         except RemoteProtocolError as error:
             LOG.warning("a peer's control message was not understood: %s", error)
         except Refused as error:
             LOG.warning("a peer's control message could not be followed: %s", error)
-        message.accept()
+        finally:
+            message.accept()
 
 
 def _now() -> int:

@@ -1,0 +1,26 @@
+"""How services are named: exchanges, queues and keys that every node agrees on.
+
+Owns the names only. A service's name comes in, names of its parts go out.
+Nothing here may import the rest of weft or hold behaviour.
+Rule: the names of the talk: clients publish to the gateway's name of a service, never to its implementation.
+"""
+
+from __future__ import annotations
+
+SCHEME = "service://"
+"""Addresses of AMQP 1.0 clients: a receiver from service://NAME serves, a sender to it calls."""
+ARGUMENT = "x-weft-service"
+"""Argument of a queue from which a service takes its requests: the service's name."""
+GATEWAY_EXCHANGE = "service_gateway.direct"
+IMPL_EXCHANGE = "service_impl.direct"
+REPLY_EXCHANGE = "service_res.direct"
+
+
+def request_name(service: str) -> str:
+    """The key of requests to a service, and their queue at a gateway."""
+    return f"{service}.request"
+
+
+def impl_name(service: str) -> str:
+    """The queue from which a service takes its requests."""
+    return f"{service}.request.impl"
