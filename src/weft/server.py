@@ -9,7 +9,6 @@ Rule: this is the only module that knows node and controllers both (ARCHITECTURE
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -20,18 +19,19 @@ from typing import Any, Literal, Self
 
 from weft import __version__
 from weft._kernel import Engine
-from weft.broker import FabricDesk, Topology, TopologySettings
+from weft.broker import Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
 from weft.container import Container, NodeType
-from weft.federation import Federation, link_of, route_of
+from weft.directory import Directory
+from weft.federation import link_of, route_of
 from weft.management import Host, Management
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
 from weft.net import Listener, listen, parse_endpoint, server_context
 from weft.net.memory import listen_here
-from weft.network import Network
+from weft.network import Membership, Network
 from weft.node.driver import Driver
 from weft.node.folder import Folder
 from weft.node.local import CREDIT_DEFAULT, Receiver
@@ -55,7 +55,7 @@ class _Parts:
     topology: Topology
     driver: Driver
     management: Management
-    network: Network
+    membership: Membership
 
 
 class Node:
@@ -106,18 +106,16 @@ class Node:
             creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
             topology = Topology(store, policy, engine.queue_stats, creation)
             topology.claim = self._container.claim
-            desk = FabricDesk(topology)
-            network = Network(Federation(self.name, desk, random.random), desk, store)
-            topology.appear = network.appear
+            membership = Membership(self.name, topology, store, configuration.directory_url)
             driver = Driver(
                 engine,
-                [policy, topology, self._container, network],
+                [policy, topology, self._container, membership.network],
                 connections_max=configuration.limits.connections_max,
                 on_opened=policy.connection_opened,
             )
             management = self._make_management(engine, policy, topology, driver)
             driver.add_controller(management.peers)
-            self._parts = _Parts(engine, policy, topology, driver, management, network)
+            self._parts = _Parts(engine, policy, topology, driver, management, membership)
             life.callback(self._forget)
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
@@ -125,11 +123,9 @@ class Node:
             driver.apply(_configure(policy, topology, configuration, users))
             life.push_async_callback(management.stop)
             management.start()
-            topology.on_edits = management.on_edits
-            desk.watch(network.on_binding)
-            life.push_async_callback(network.stop)
-            network.start(driver)
-            network.configure(configuration.links, configuration.routes)
+            life.push_async_callback(membership.stop)
+            await membership.start(management.manager.host, management)
+            membership.network.configure(configuration.links, configuration.routes)
             life.callback(self._stop_listening)
             life.callback(listen_here(self.name, driver.accept))
             for place in configuration.listen:
@@ -155,7 +151,7 @@ class Node:
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, self._configuration, configuration))
         parts.management.serve_vhosts()
-        parts.network.configure(configuration.links, configuration.routes)
+        parts.membership.network.configure(configuration.links, configuration.routes)
         self._configuration = replace(
             self._configuration,
             users=configuration.users,
@@ -305,7 +301,12 @@ class Node:
     @property
     def network(self) -> Network:
         """Links and routes to other nodes."""
-        return self._running.network
+        return self._running.membership.network
+
+    @property
+    def directory(self) -> Directory:
+        """Who is where in the fabric."""
+        return self._running.membership.directory
 
     def add_link(self, name: str, urls: str | Sequence[str], **options: Any) -> None:
         """Keep a connection to another node; see `weft.federation.Link` for options."""

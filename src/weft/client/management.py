@@ -65,7 +65,9 @@ class Management:
             asked = {"entityType": kind, "offset": offset, "count": page}
             answer = await self._ask("QUERY", asked, body)
             names, results = answer["attributeNames"], answer["results"]
-            yield [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in results]
+            yield [
+                {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in results
+            ]
             offset += len(results)
             left = None if left is None else left - len(results)
             if len(results) < page or offset >= answer.get("count", 0):

@@ -83,6 +83,14 @@ ENTITIES = (
         ),
     ),
     Entity(
+        "directory",
+        "Where the fabric's directory is kept: services, addresses, and settings of nodes (docs/guides/network.md).",
+        many=False,
+        attributes=(
+            Attribute("url", "string", "`embedded:` keeps it at the nodes, which tell each other; `zookeeper://host:port[,host:port…]/root` is an ensemble beside them.", default="embedded:"),
+        ),
+    ),
+    Entity(
         "routes",
         "What links carry. Read again on SIGHUP. More can be made while the node runs (`weft route add`, `qpid-route`).",
         many=True,

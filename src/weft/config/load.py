@@ -84,6 +84,7 @@ class Configuration:
     links: tuple[dict[str, Any], ...] = ()
     """Links to other nodes, as tables of `weft.federation`."""
     routes: tuple[dict[str, Any], ...] = ()
+    directory_url: str = "embedded:"
 
 
 def load(path: Path) -> Configuration:
@@ -212,6 +213,7 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         permissions=permissions,
         links=tuple(checked["links"]),
         routes=tuple(checked["routes"]),
+        directory_url=checked["directory"][0]["url"] if checked["directory"] else "embedded:",
     )
 
 

@@ -79,6 +79,9 @@ class Directory(Protocol):
     async def entries(self, prefix: str) -> list[Entry]:
         """The entries at and below a path, by path."""
 
+    def known(self) -> list[Entry]:
+        """All entries that are at hand without asking anyone: what was watched, at least."""
+
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:
         """Tell of everything that happens at and below a path."""
 

@@ -88,6 +88,10 @@ class Embedded:
         """The entries at and below a path."""
         return [_entry(record) for record in self._book.entries(check_prefix(prefix))]
 
+    def known(self) -> list[Entry]:
+        """All entries."""
+        return [_entry(record) for record in self._book.entries("")]
+
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:
         """Tell of everything that happens at and below a path."""
         watch = _Watch(self._watchers, check_prefix(prefix), watcher)

@@ -54,6 +54,7 @@ class ZooKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: dict[str, Value] = {}
         self._was_lost = False
+        self._seen: dict[str, Entry] = {}
 
     async def start(self) -> None:
         """Connect; Unavailable if nobody answers in time, and then it goes on trying."""
@@ -98,6 +99,10 @@ class ZooKeeper:
     async def entries(self, prefix: str) -> list[Entry]:
         """The entries at and below a path."""
         return await self._call(lambda: self._list(check_prefix(prefix)))
+
+    def known(self) -> list[Entry]:
+        """What was watched."""
+        return [entry for _, entry in sorted(self._seen.items())]
 
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:
         """Tell of everything that happens at and below a path."""
@@ -185,8 +190,17 @@ class ZooKeeper:
                 return  # the session is over already; the next one repeats it
 
     def _tell(self, watcher: Watcher, differences: list[Difference]) -> None:
+        """kazoo's thread: hand differences over to the loop's."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(watcher, differences)
+            self._loop.call_soon_threadsafe(self._note, watcher, differences)
+
+    def _note(self, watcher: Watcher, differences: list[Difference]) -> None:
+        for difference in differences:
+            if difference.entry is None:
+                self._seen.pop(difference.path, None)
+            else:
+                self._seen[difference.path] = difference.entry
+        watcher(differences)
 
 
 class _Watch:

@@ -169,6 +169,15 @@ class Federation:
         """Queues kept here for the dynamic routes of others."""
         return self._reflections.bridges.rows()
 
+    def link(self, name: str) -> Link | None:
+        """A link as it was asked for."""
+        uplink = self._uplinks.get(name)
+        return None if uplink is None else uplink.link
+
+    def route(self, name: str) -> Route | None:
+        """A route as it was asked for."""
+        return self._routes.get(name)
+
     def neighbours(self) -> list[str]:
         """Nodes that can be told something now."""
         ours = {u.peer_name for u in self._uplinks.values() if u.state == "operational" and u.is_weft}
@@ -431,7 +440,8 @@ class Federation:
             credit=route.credit,
             backlog_max=route.backlog_max or None,
             durable=durable,
-            relay=True,
+            # A queue's message is one copy: it may come back to where it was published, to be worked on there.
+            relay=route.kind != "queue",
             # What no binding here wants is forgotten, as for any publisher; what was in a queue stays there.
             refusal="modify" if route.kind == "queue" else "accept",
         )
@@ -451,7 +461,7 @@ class Federation:
             vhost=route.vhost,
             queue=route.queue if route.kind == "queue" else bridge_name(bridge_of, route.name),
             credit=route.credit,
-            relay=True,
+            relay=route.kind != "queue",
             discard=route.kind != "queue",
         )
         return self._carriers.open(uplink.link.name, route.name, ask)

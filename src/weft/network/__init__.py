@@ -6,6 +6,7 @@ It must never touch a message of the users, and decide nothing that a controller
 Start reading at `runner`; the guide is docs/guides/network.md.
 """
 
+from weft.network.membership import Membership
 from weft.network.runner import Network
 
-__all__ = ["Network"]
+__all__ = ["Membership", "Network"]

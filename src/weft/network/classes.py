@@ -1,0 +1,140 @@
+"""Managed uplinks, routes, directory entries and services: their providers for management.
+
+Owns how requests about these classes become calls of the network and the directory, and how their state becomes rows.
+Callers and plain values come in; rows go out.
+It must not decide what a link or a route means: federation does.
+Rule: schema/management.json, classes `uplink`, `route`, `directory`, `service`; changes need the tag `administrator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.directory import Directory, Entry
+from weft.federation import link_of, route_of, to_table
+from weft.management.caller import Caller
+from weft.management.manager import Manager
+from weft.management.provider import Provider, Values
+from weft.management.query import Row
+from weft.model.errors import Refused
+from weft.network.runner import Network
+from weft.network.services import Services
+
+ADMINISTRATOR = "administrator"
+
+
+def register(manager: Manager, network: Network, directory: Directory, services: Services) -> None:
+    """Let a manager answer for the fabric."""
+    manager.register("uplink", Uplinks(manager, network))
+    manager.register("route", Routes(manager, network))
+    manager.register("directory", Entries(manager, directory))
+    manager.register("service", ServicesClass(services))
+
+
+class Uplinks(Provider):
+    """Links to other nodes."""
+
+    def __init__(self, manager: Manager, network: Network) -> None:
+        self._manager = manager
+        self._network = network
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - links are the node's
+        return self._network.federation.links()
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        link = link_of({**values, "name": name})
+        known = [row["name"] for row in self._network.federation.links()]
+        self._network.add_link(link)
+        if name not in known:
+            self._manager.events.tell("uplink", "created", name)
+        return name
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        known = self._network.federation.link(name)
+        if known is None:
+            raise Refused(f"no link '{name}'", 404)
+        await self.create(caller, vhost, name, {**to_table(known), **values})
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        self._network.remove_link(name)
+        self._manager.events.tell("uplink", "deleted", name)
+
+
+class Routes(Provider):
+    """What links carry."""
+
+    def __init__(self, manager: Manager, network: Network) -> None:
+        self._manager = manager
+        self._network = network
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        for row in self._network.federation.routes():
+            if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts()):
+                yield {name: value for name, value in row.items() if name not in ("numbers", "conn")}
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
+        caller.require(ADMINISTRATOR)
+        route = route_of({**values, "name": name, "vhost": vhost})
+        known = [row["name"] for row in self._network.federation.routes()]
+        self._network.add_route(route)
+        if route.name not in known:
+            about = {"link": route.link, "kind": route.kind, "direction": route.direction}
+            self._manager.events.tell("route", "created", route.name, vhost, **about)
+        return route.name
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        known = self._network.federation.route(name)
+        if known is None:
+            raise Refused(f"no route '{name}'", 404)
+        await self.create(caller, vhost, name, {**to_table(known), **values})
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        self._network.remove_route(name)
+        self._manager.events.tell("route", "deleted", name, vhost)
+
+
+class Entries(Provider):
+    """The directory, as far as this node knows it."""
+
+    def __init__(self, manager: Manager, directory: Directory) -> None:
+        self._manager = manager
+        self._directory = directory
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - entries are the fabric's
+        return [_row(entry) for entry in self._directory.known()]
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        await self._directory.put(name, values.get("value") or {}, ephemeral=bool(values.get("ephemeral")))
+        return name
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        await self.create(caller, vhost, name, values)
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        if not await self._directory.delete(name):
+            raise Refused(f"no entry '{name}'", 404)
+
+
+def _row(entry: Entry) -> Row:
+    return {
+        "name": entry.path,
+        "value": entry.value,
+        "ephemeral": entry.ephemeral,
+        "node": entry.owner,
+        "version": entry.version,
+    }
+
+
+class ServicesClass(Provider):
+    """Instances of services, wherever they are."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - services are the fabric's
+        return [{name: row[name] for name in ("name", "service", "node", "state")} for row in self._services.rows()]

@@ -1,0 +1,87 @@
+"""All of a node that makes it a member of a fabric, put together.
+
+Owns the parts and their order of birth and end: network, directory, services, settings. The node's own parts come in;
+one controller for its driver goes out.
+It must decide nothing itself.
+Rule: a directory that cannot be reached stops nothing: the node serves with what it has, and follows once it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from weft.broker import FabricDesk, Topology
+from weft.directory import Directory, Embedded, open_directory
+from weft.federation import Federation
+from weft.management import Host, Management
+from weft.model.errors import Unavailable
+from weft.network import classes, gossip
+from weft.network.runner import LOG, Network
+from weft.network.services import Services
+from weft.network.settings import Settings
+from weft.store import Store
+
+RETRY_S = 1.0
+
+
+class Membership:
+    """One node in a fabric."""
+
+    def __init__(self, node: str, topology: Topology, store: Store, directory_url: str) -> None:
+        self._topology = topology
+        self._desk = FabricDesk(topology)
+        self.network = Network(Federation(node, self._desk, random.random), self._desk, store)
+        topology.appear = self.network.appear
+        self.directory: Directory = open_directory(directory_url, node, store)
+        self.services: Services | None = None
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self, host: Host, management: Management) -> None:
+        """Join; what a directory says comes as soon as it answers."""
+        network = self.network
+        self._desk.watch(network.on_binding)
+        services = self.services = Services(network, self.directory, self._desk.make_exchange, host.engine.queue_stats)
+        if isinstance(self.directory, Embedded):
+            gossip.join(self.directory, network)
+        classes.register(management.manager, network, self.directory, services)
+        on_edits = management.on_edits
+
+        def both(edits: list[tuple[bool, object]]) -> None:
+            on_edits(edits)  # type: ignore[arg-type]
+            self._desk.on_edits(edits)  # type: ignore[arg-type]
+
+        self._topology.on_edits = both  # type: ignore[assignment]
+        network.start(host.driver)
+        self._desk.watch_queues(services.on_queue)
+        settings = Settings(host, network, self.directory)
+        if isinstance(self.directory, Embedded):
+            await self._follow(settings, services)
+        else:
+            self._follower = asyncio.get_running_loop().create_task(self._follow_soon(settings, services))
+
+    async def _follow(self, settings: Settings, services: Services) -> None:
+        await self.directory.start()
+        await services.start()
+        await settings.start()
+
+    async def _follow_soon(self, settings: Settings, services: Services) -> None:
+        """For a directory elsewhere: it may not be there yet."""
+        steps = [self.directory.start, services.start, settings.start]
+        while steps:
+            try:
+                await steps[0]()
+                steps.pop(0)
+            except Unavailable as error:
+                LOG.warning("the directory does not answer, the node goes on without: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def stop(self) -> None:
+        """Leave: what is ephemeral is taken back, links are let go."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+        if self.services is not None:
+            self.services.stop()
+        await self.directory.stop()
+        await self.network.stop()

@@ -1,0 +1,1 @@
+"""Nodes of one process in a fabric."""

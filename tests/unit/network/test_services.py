@@ -1,0 +1,81 @@
+"""Services announce themselves through the fabric, and are gone when they are."""
+
+from __future__ import annotations
+
+import time
+
+from unit.network.fabric import Nodes, keys, take, until
+
+SERVICE = "user.lifecycle"
+
+
+async def _paypal(fabric: Nodes, remotes: int = 2, locals_: int = 2) -> None:
+    """A gateway, remotes and local nodes, each linked to the gateway alone; no queue, no binding anywhere."""
+    for name in ["gateway", *(f"remote{n}" for n in range(remotes)), *(f"local{n}" for n in range(locals_))]:
+        node = await fabric.add(name)
+        for exchange in ("service_gateway.direct", "service_res.direct"):
+            node.declare_exchange(exchange)
+        if name != "gateway":
+            fabric.link(name, "gateway", role="gateway")
+            node.add_route("up", "dynamic", exchange="service_gateway.direct", direction="push")
+            node.add_route("up", "dynamic", exchange="service_res.direct", direction="push")
+            node.add_route("up", "dynamic", exchange="service_res.direct", direction="pull")
+
+
+def _serve(node: object, service: str = SERVICE) -> object:
+    node.declare_queue(f"{service}.request.impl", arguments={"x-weft-service": service})  # type: ignore[attr-defined]
+    return node.receive(f"{service}.request.impl", credit=1)  # type: ignore[attr-defined]
+
+
+async def test_a_service_is_reachable_from_every_local_node_within_a_second() -> None:
+    async with Nodes() as fabric:
+        await _paypal(fabric)
+        nodes = fabric.nodes
+        await until(lambda: all(row["state"] == "operational" for row in nodes["local1"].network.federation.links()))
+        began = time.monotonic()
+        service = _serve(nodes["remote0"])
+        await until(lambda: all(keys(nodes[n], "service_gateway.direct") for n in ("local0", "local1", "remote1")))
+        assert time.monotonic() - began < 1
+        nodes["local0"].declare_queue("replies")
+        nodes["local0"].bind("service_res.direct", "replies", "local0.me")
+        await until(lambda: "local0.me" in keys(nodes["remote0"], "service_res.direct"))
+        await nodes["local0"].send("service_gateway.direct/user.lifecycle.request", b"hello", reply_to="local0.me")
+        request = await anext(service)  # type: ignore[call-overload]
+        assert request.body == b"hello"
+        request.accept()
+        await nodes["remote0"].send(f"service_res.direct/{request.properties['reply_to']}", b"welcome")
+        assert [message.body for message in await take(nodes["local0"], "replies", 1)] == [b"welcome"]
+        entries = await nodes["local1"].directory.entries("/services")
+        assert [entry.path for entry in entries] == ["/services/user.lifecycle/remote0"]
+        service.close()  # type: ignore[attr-defined]
+        await until(lambda: not keys(nodes["local1"], "service_gateway.direct"))
+        assert await nodes["local1"].directory.entries("/services") == []
+
+
+async def test_the_service_of_a_dead_node_is_withdrawn() -> None:
+    async with Nodes() as fabric:
+        await _paypal(fabric, remotes=1, locals_=1)
+        nodes = fabric.nodes
+        await until(lambda: nodes["local0"].network.federation.links()[0]["state"] == "operational")
+        _serve_keeper = _serve(nodes["remote0"])
+        await until(lambda: keys(nodes["local0"], "service_gateway.direct"))
+        assert _serve_keeper is not None
+        for connection in list(nodes["remote0"]._running.driver.connections.values()):
+            connection.transport.abort()  # as a power failure would: nothing is said
+        await nodes["remote0"].network.stop()
+        await until(lambda: not keys(nodes["local0"], "service_gateway.direct"))
+
+
+async def test_entries_reach_every_node_and_the_late_ones() -> None:
+    async with Nodes() as fabric:
+        for name in ("a", "b", "c"):
+            await fabric.add(name)
+        fabric.link("a", "b")
+        fabric.link("b", "c")
+        await fabric.nodes["a"].directory.put("/addresses/orders", {"queue": "orders"})
+        await until(lambda: len(fabric.nodes["c"].directory.known()) == 1)
+        await fabric.add("d")
+        fabric.link("d", "c")
+        await until(lambda: len(fabric.nodes["d"].directory.known()) == 1)
+        await fabric.nodes["d"].directory.delete("/addresses/orders")
+        await until(lambda: not fabric.nodes["a"].directory.known())
