@@ -184,7 +184,7 @@ class Services:
         """Requests wait here while somebody serves who takes them from here."""
         network = self._network
         me = network.federation.node
-        wanted = any(me in (facts.get("gateways") or ()) for facts in self._known.get(service, {}).values())  # type: ignore[operator]
+        wanted = any(_names(facts, me) for facts in self._known.get(service, {}).values())
         queue, key = request_name(service), (request_name(service), PLAIN)
         is_bound = key in network.desk.keys_of_queue("/", GATEWAY_EXCHANGE, queue)
         try:
@@ -205,3 +205,9 @@ class Services:
                 LOG.warning("the directory did not hear of a service: %s", error)
 
         self._network.spawn(quietly())
+
+
+def _names(facts: dict[str, object], node: str) -> bool:
+    """Does an instance take its requests from this gateway?"""
+    gateways = facts.get("gateways")
+    return isinstance(gateways, list) and node in gateways
