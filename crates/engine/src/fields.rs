@@ -136,6 +136,9 @@ pub fn message_id(message: &Message) -> Option<Cow<'_, [u8]>> {
 
 /// The identity of a message in the fabric, if it came from another node.
 pub fn fabric_id(message: &Message) -> Option<&[u8]> {
+    if !message.traits.relayed {
+        return None;
+    }
     match &message.kind {
         Kind::Amqp091 => match peek(message.head()).ok()?.headers?.get(b"x-weft-id")? {
             Value::LongString(text) => Some(text),

@@ -40,6 +40,8 @@ pub struct Traits {
     pub publisher: u64,
     /// Routed by its CC header as well.
     pub copied: bool,
+    /// It came over a relay link, so that its identity and its trace are true; a client may write anything there.
+    pub relayed: bool,
     /// When this node took it, in microseconds since 1970.
     pub arrived_us: u64,
     /// No other message of this node, before or after any restart, has this number.

@@ -21,6 +21,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
         is_amqp10: matches!(message.kind, Kind::Amqp10(_)),
         durable: traits.durable,
         copied: traits.copied,
+        relayed: traits.relayed,
         priority: traits.priority,
         ttl_ms: traits.ttl_ms,
         delivery_count: traits.delivery_count,
@@ -79,6 +80,7 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message
         delivery_count: envelope.delivery_count,
         publisher: 0,
         copied: envelope.copied,
+        relayed: envelope.relayed,
         arrived_us: envelope.arrived_us,
         serial: envelope.serial,
     };
@@ -112,7 +114,7 @@ mod tests {
             expiration_ms: Some(60_000),
         };
         let traits =
-            Traits { durable: true, priority: 7, ttl_ms: Some(5), arrived_us: 11, serial: 12, ..Traits::default() };
+            Traits { durable: true, relayed: true, priority: 7, ttl_ms: Some(5), serial: 12, ..Traits::default() };
         let own = message(b"the body", 0).relabel(names, traits, Some(Rc::from(vec![death])));
         let mut head = Vec::new();
         encode(&own, &mut head);

@@ -87,9 +87,12 @@ pub struct Passed<'m> {
 }
 
 impl<'m> Passed<'m> {
-    /// What a message of this node says.
+    /// What a message of this node says: nothing, unless a relay brought it, since clients copy what they get.
     pub fn of(message: &'m Message) -> Self {
         let mut passed = Self::default();
+        if !message.traits.relayed {
+            return passed;
+        }
         match &message.kind {
             Kind::Amqp10(head) => {
                 let Some(span) = head.message_annotations else { return passed };

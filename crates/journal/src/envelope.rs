@@ -12,6 +12,7 @@ const VERSION: u8 = 2;
 const AMQP10: u8 = 1;
 const DURABLE: u8 = 2;
 const COPIED: u8 = 4;
+const RELAYED: u8 = 8;
 /// No time to live.
 const NEVER: u64 = u64::MAX;
 
@@ -23,6 +24,8 @@ pub struct Envelope<'a> {
     pub durable: bool,
     /// Was routed by its CC header too.
     pub copied: bool,
+    /// Came from another node: what it says of its identity and its way is true.
+    pub relayed: bool,
     pub priority: u8,
     pub ttl_ms: Option<u64>,
     /// Deliveries that failed.
@@ -71,6 +74,7 @@ impl<'a> Envelope<'a> {
             is_amqp10: flags & AMQP10 != 0,
             durable: flags & DURABLE != 0,
             copied: flags & COPIED != 0,
+            relayed: flags & RELAYED != 0,
             priority,
             ttl_ms,
             delivery_count,
@@ -96,7 +100,8 @@ impl<'a> Envelope<'a> {
     #[inline]
     pub fn encode<'d>(&self, deaths: impl ExactSizeIterator<Item = StoredDeath<'d>>, out: &mut Vec<u8>) {
         let flag = |yes: bool, flag: u8| if yes { flag } else { 0 };
-        let flags = flag(self.is_amqp10, AMQP10) | flag(self.durable, DURABLE) | flag(self.copied, COPIED);
+        let marks = flag(self.copied, COPIED) | flag(self.relayed, RELAYED);
+        let flags = flag(self.is_amqp10, AMQP10) | flag(self.durable, DURABLE) | marks;
         out.extend_from_slice(&[VERSION, flags, self.priority]);
         out.extend_from_slice(&self.ttl_ms.unwrap_or(NEVER).to_le_bytes());
         out.extend_from_slice(&self.delivery_count.to_le_bytes());

@@ -295,6 +295,7 @@ impl Engine {
             delivery_count: 0,
             publisher: 0,
             copied: false,
+            relayed: false,
             arrived_us,
             serial,
         };

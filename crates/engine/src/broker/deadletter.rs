@@ -105,7 +105,9 @@ impl Broker {
         let Some(deaths) = add_death(message, queue_name, reason, self.wall_ns / 1_000_000_000) else { return };
         // A key of the queue's own is the only key from now on.
         let copied = message.traits.copied && own_key.is_none();
-        let traits = Traits { ttl_ms: None, delivery_count: 0, copied, ..message.traits };
+        // This node publishes it anew: wherever it came from, it may go back there.
+        let (_, serial) = self.stamp();
+        let traits = Traits { ttl_ms: None, delivery_count: 0, copied, relayed: false, serial, ..message.traits };
         let routing_key = own_key.unwrap_or_else(|| Rc::clone(&message.routing_key));
         let letter = Rc::new(message.relabel((exchange_name, routing_key), traits, Some(deaths)));
         let more_keys = if copied { fields::copy_keys(&letter) } else { Vec::new() };

@@ -246,6 +246,7 @@ impl Session {
             delivery_count: 0,
             publisher: io.id.raw(),
             copied: !extras.more_keys.is_empty(),
+            relayed: false,
             arrived_us,
             serial,
         };

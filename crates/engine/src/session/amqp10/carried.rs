@@ -17,10 +17,10 @@ use super::link::{Goal, Inlet, Link};
 use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
 use super::settle::Verdict;
 use super::{Fault, Place, Session};
-use crate::broker::Broker;
+use crate::broker::{Broker, Published};
 use crate::conn::Io;
 use crate::memory::Charge;
-use crate::message::{Body, Kind, Message, Name};
+use crate::message::{Body, Kind, Message, Name, Traits};
 use crate::relay::{Carried, NODES_MAX};
 
 impl Inlet {
@@ -85,10 +85,11 @@ impl Session {
             Some(span) => properties_of(span.of(head_bytes)).map_err(undecodable)?,
             None => PropertiesPeek::default(),
         };
-        let traits = traits_of(io, broker, head_bytes, &head, &properties).map_err(undecodable)?;
+        let mut traits = traits_of(io, broker, head_bytes, &head, &properties).map_err(undecodable)?;
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
             return Ok(());
         };
+        traits.relayed = inlet.common.relay.is_some();
         if let Some(verdict) = inlet.stop_loop(broker, &carried) {
             self.answer_delivery(io, place, delivery, verdict);
             return Ok(());
@@ -102,7 +103,7 @@ impl Session {
         let names = inlet.memory.names_or(broker, &way);
         let mut message = match inner {
             Some((own, content)) => {
-                let traits = crate::message::Traits { priority: own.priority.unwrap_or(0), ..traits };
+                let traits = Traits { priority: own.priority.unwrap_or(0), ..traits };
                 let head = carried.head_amqp091(&own);
                 Message::with_own_head(Kind::Amqp091, names, traits, head, content, charge)
             }
@@ -116,6 +117,11 @@ impl Session {
         match way {
             Way::Known => {
                 let finished = inlet.finish(message, extras);
+                if let Some(published) = inlet.had(broker, &finished.message) {
+                    io.direct &= !published.stored;
+                    self.answer_delivery(io, place, delivery, Verdict::Accepted);
+                    return Ok(());
+                }
                 self.hand_on(io, broker, place, delivery, finished);
             }
             Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
@@ -131,6 +137,16 @@ impl Session {
 }
 
 impl Inlet {
+    /// Has this node had the message already, by another way or before a crash?
+    fn had(&mut self, broker: &mut Broker, message: &Message) -> Option<Published> {
+        self.common.relay.as_ref()?;
+        let vhost = broker.vhosts.get(self.vhost).map_or_else(|| broker.no_name(), |vhost| Rc::clone(&vhost.name));
+        match &self.goal {
+            Goal::Queue { queue } => broker.fabric_barrier(message, &[&vhost, b"q", queue]),
+            _ => broker.fabric_barrier(message, &[&vhost, b"x", &message.exchange, &message.routing_key]),
+        }
+    }
+
     /// The answer to a message that goes no further: it was here before, or has gone astray.
     fn stop_loop(&mut self, broker: &mut Broker, carried: &Carried<'_>) -> Option<Verdict> {
         self.common.relay.as_ref()?;
