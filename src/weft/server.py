@@ -43,7 +43,7 @@ from weft.store import Store
 VHOST = "/"
 MESSAGES = "messages"
 DEFINITIONS = "definitions.sqlite"
-TABLES = ("connections", "consumers", "queues", "streams", "exchanges")
+TABLES = ("connections", "consumers", "queues", "streams", "exchanges", "links")
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ pub struct Io {
     pub stored: Needs,
     /// Nothing of this connection waits for the disk: promises may be sent as they are made.
     pub direct: bool,
+    /// Links wait for their messages to be consumed before they give more credit.
+    pub sated: bool,
     /// Why it ends, for the event.
     pub cause: Option<String>,
 }
@@ -148,6 +150,7 @@ impl Io {
             deferred: VecDeque::new(),
             stored: Needs::default(),
             direct: true,
+            sated: false,
             cause: None,
         }
     }

@@ -69,6 +69,8 @@ pub struct Engine {
     held: Vec<ConnId>,
     /// Connections with promises that wait for the disk.
     unsynced: Vec<ConnId>,
+    /// Connections whose links wait for their messages to be consumed.
+    pub(crate) sated: Vec<ConnId>,
     jobs: Vec<Job>,
     pub(crate) requests: Map<u64, ConnId>,
     pub(crate) quiesced: bool,
@@ -89,6 +91,7 @@ impl Engine {
             waiting: Vec::new(),
             held: Vec::new(),
             unsynced: Vec::new(),
+            sated: Vec::new(),
             jobs: Vec::new(),
             requests: Map::with_hasher(Seeded(seed)),
             quiesced: false,
@@ -273,6 +276,9 @@ impl Engine {
         if io.finished && !std::mem::replace(&mut io.hung_up, true) {
             self.broker.events.push(Event::HangUp { conn: id.raw() });
         }
+        if std::mem::take(&mut io.sated) && !self.sated.contains(&id) {
+            self.sated.push(id);
+        }
         let out_of_budget = !self.broker.may_read() && !io.input.is_empty();
         if io.parked.is_none() && out_of_budget && !std::mem::replace(&mut io.queued, true) {
             self.backlog.push_back(id);
@@ -308,6 +314,7 @@ impl Engine {
             }
         }
         self.release_held();
+        self.refill_links();
         self.watch_memory();
         self.collect_jobs();
     }

@@ -8,6 +8,7 @@ use crate::change::LinkOrder;
 use crate::conn::{Conn, ConnId};
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::inspect::{Page, Question, Row};
 use crate::session::Session;
 use crate::session::amqp10::{self, Dial};
 
@@ -33,6 +34,31 @@ impl Engine {
             }
         }
         self.note(id);
+    }
+
+    /// Links that waited for their messages to be consumed may give credit again.
+    pub(crate) fn refill_links(&mut self) {
+        for id in std::mem::take(&mut self.sated) {
+            if let Some(Conn { io, session: Session::Amqp10(session) }) = self.conns.get_mut(id) {
+                session.refill(io, &self.broker);
+                self.note(id);
+            }
+        }
+    }
+
+    /// Links between nodes: those that we attached, and those that relay. There are few, so a page is cut from all.
+    pub(crate) fn link_page(&self, question: &Question) -> Page {
+        let mut rows = Vec::new();
+        for (id, conn) in self.conns.iter() {
+            if let Session::Amqp10(session) = &conn.session {
+                session.describe_links(id.raw(), &mut rows);
+            }
+        }
+        let total = rows.len();
+        let wanted = |name: &str| question.columns.as_ref().is_none_or(|names| names.iter().any(|own| own == name));
+        rows.iter_mut().for_each(|row: &mut Row| row.retain(|(name, _)| wanted(name)));
+        let rows = rows.into_iter().skip(question.offset).take(question.count.unwrap_or(usize::MAX)).collect();
+        Page { total, matched: total, rows }
     }
 
     pub(crate) fn close_link(&mut self, id: ConnId, link: u64, closed: bool) {

@@ -1,6 +1,6 @@
 //! Who holds how much message memory, and who must wait.
 //!
-//! Owns the ledger of the node and one account per connection. Each message carries a `Charge` that is written at its
+//! Owns the ledger of the node, one account per connection, and one within it per link that wants its own. Each message carries a `Charge` that is written at its
 //! birth and erased when its last holder lets go, so nothing can be forgotten. It must never decide by itself to stop
 //! anyone: it answers `over`. Rule: dynamic thresholds as in shared-memory switches (Choudhury and Hahne 1998): an
 //! account may hold at most as much as is still free, so a flood stops at half of the memory and there is always room
@@ -21,11 +21,14 @@ pub struct Ledger {
     max: u64,
 }
 
-/// Message memory written by one connection.
+/// Message memory written by one connection, or by one link of it.
 #[derive(Debug)]
 pub struct Account {
     ledger: Rc<Ledger>,
+    /// The connection's account, if this is a link's.
+    parent: Option<Rc<Account>>,
     used: Cell<u64>,
+    messages: Cell<u32>,
 }
 
 /// The entry of one message; dropping it gives the memory back.
@@ -46,17 +49,34 @@ impl Ledger {
         self.max
     }
     pub fn account(self: &Rc<Self>) -> Rc<Account> {
-        Rc::new(Account { ledger: Rc::clone(self), used: Cell::new(0) })
+        self.open(None)
+    }
+    fn open(self: &Rc<Self>, parent: Option<Rc<Account>>) -> Rc<Account> {
+        Rc::new(Account { ledger: Rc::clone(self), parent, used: Cell::new(0), messages: Cell::new(0) })
     }
 }
 
 impl Account {
+    /// An account within this one.
+    pub fn part(self: &Rc<Self>) -> Rc<Self> {
+        self.ledger.open(Some(Rc::clone(self)))
+    }
+
+    /// Messages on this account.
+    pub fn messages(&self) -> u32 {
+        self.messages.get()
+    }
+
     /// Writes a message of `bytes` to this account.
     #[inline]
     pub fn charge(self: &Rc<Self>, bytes: u64) -> Charge {
         let bytes = bytes + MESSAGE_OVERHEAD_BYTES;
-        self.used.set(self.used.get() + bytes);
         self.ledger.used.set(self.ledger.used.get() + bytes);
+        self.messages.set(self.messages.get() + 1);
+        self.used.set(self.used.get() + bytes);
+        if let Some(parent) = &self.parent {
+            parent.used.set(parent.used.get() + bytes);
+        }
         Charge { account: Rc::clone(self), bytes }
     }
 
@@ -81,14 +101,23 @@ impl Account {
 impl Charge {
     /// The same charge once more, for a new message made from this one.
     pub fn again(&self) -> Self {
-        self.account.charge(self.bytes - MESSAGE_OVERHEAD_BYTES)
+        self.again_on(&self.account)
+    }
+
+    /// The same charge on another account.
+    pub fn again_on(&self, account: &Rc<Account>) -> Self {
+        account.charge(self.bytes - MESSAGE_OVERHEAD_BYTES)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         let account = &self.account;
+        account.messages.set(account.messages.get() - 1);
         account.used.set(account.used.get() - self.bytes);
+        if let Some(parent) = &account.parent {
+            parent.used.set(parent.used.get() - self.bytes);
+        }
         account.ledger.used.set(account.ledger.used.get() - self.bytes);
     }
 }
@@ -112,5 +141,10 @@ mod tests {
         assert!(flood.under());
         drop(held);
         assert_eq!(flood.used(), 0);
+        let link = calm.part();
+        let two = (link.charge(10), link.charge(20));
+        assert_eq!((link.messages(), link.used(), calm.used()), (2, 542, 542 + 1280));
+        drop(two);
+        assert_eq!((link.messages(), calm.used()), (0, 1280));
     }
 }

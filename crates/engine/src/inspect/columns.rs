@@ -15,7 +15,7 @@ use crate::routing::Exchange;
 use crate::stream::Stream;
 
 /// Every table there is.
-pub const TABLES: &[&str] = &["connections", "consumers", "queues", "streams", "exchanges"];
+pub const TABLES: &[&str] = &["connections", "consumers", "queues", "streams", "exchanges", "links"];
 
 fn text(bytes: &[u8]) -> Cell {
     Cell::Text(String::from_utf8_lossy(bytes).into_owned())

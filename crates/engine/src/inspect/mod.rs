@@ -132,6 +132,7 @@ impl Engine {
             "queues" => Some(QUEUES.page(self, question)),
             "streams" => Some(STREAMS.page(self, question)),
             "exchanges" => Some(EXCHANGES.page(self, question)),
+            "links" => Some(self.link_page(question)),
             _ => None,
         }
     }
@@ -144,6 +145,7 @@ impl Engine {
             "queues" => Some(QUEUES.names(self)),
             "streams" => Some(STREAMS.names(self)),
             "exchanges" => Some(EXCHANGES.names(self)),
+            "links" => Some(Vec::new()),
             _ => None,
         }
     }

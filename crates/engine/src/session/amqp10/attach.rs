@@ -246,6 +246,7 @@ impl Session {
             goal,
             vhost: self.vhost,
             window: broker.limits.link_credit,
+            backlog: None,
             looped: 0,
             refused: 0,
             credit: 0,

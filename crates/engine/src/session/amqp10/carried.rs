@@ -90,6 +90,10 @@ impl Session {
             return Ok(());
         };
         traits.relayed = inlet.common.relay.is_some();
+        let charge = match &inlet.backlog {
+            Some((_, account)) => charge.again_on(account),
+            None => charge,
+        };
         if let Some(verdict) = inlet.stop_loop(broker, &carried) {
             self.answer_delivery(io, place, delivery, verdict);
             return Ok(());

@@ -154,10 +154,29 @@ impl Session {
         let blocked = self.blocked;
         if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
             if !blocked {
+                io.sated |= inlet.backlog.is_some();
+                if !inlet.wants_credit() {
+                    return;
+                }
                 // Never less than it has: messages may be on their way already.
-                inlet.credit = inlet.credit.max(inlet.window.saturating_sub(inlet.posted + inlet.refused));
+                inlet.credit = inlet.credit.max(inlet.credit_max());
             }
             self.write_link_flow(io, broker, place, false);
+        }
+    }
+
+    /// Links that waited for their messages to be consumed give credit again. Does any still wait?
+    pub fn refill(&mut self, io: &mut Io, broker: &Broker) {
+        let places: Vec<Place> = self.own.values().map(|own| own.place).collect();
+        for place in places {
+            if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1))
+                && let Some((_, account)) = &inlet.backlog
+            {
+                io.sated |= account.messages() > 0 || inlet.credit < inlet.window;
+                if inlet.wants_credit() {
+                    self.grant(io, broker, place);
+                }
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use crate::broker::{Broker, Outcome, VhostId};
 use crate::change::Refusal;
 use crate::conn::Io;
 use crate::event::Event;
+use crate::memory::Account;
 use crate::message::Name;
 use crate::queue::consumers::ConsumerId;
 
@@ -70,6 +71,8 @@ pub(super) struct Inlet {
     pub window: u32,
     /// What becomes of messages that no queue takes, if that was said; else what RabbitMQ answers.
     pub refusal: Option<Refusal>,
+    /// Most messages of this link that may wait here for their consumers, and those that do.
+    pub backlog: Option<(u32, Rc<Account>)>,
     /// Messages that had passed this node before, and went no further.
     pub looped: u64,
     /// Messages refused a moment ago, for which no credit is given yet: the peer may send the same ones again.
@@ -128,6 +131,22 @@ pub(super) struct Outlet {
     pub sending: Option<Box<Sending>>,
     /// What a settlement without a state means.
     pub default_outcome: Decision,
+}
+
+impl Inlet {
+    /// The credit that the peer may have now.
+    pub(super) fn credit_max(&self) -> u32 {
+        let window = self.window.saturating_sub(self.posted + self.refused);
+        match &self.backlog {
+            Some((most, account)) => window.min(most.saturating_sub(account.messages())),
+            None => window,
+        }
+    }
+
+    /// Is a flow worth its bytes? Where consumers set the pace, a quarter of the window at a time.
+    pub(super) fn wants_credit(&self) -> bool {
+        self.backlog.is_none() || self.credit_max() >= self.credit + (self.window / 4).max(1)
+    }
 }
 
 impl Outlet {

@@ -17,11 +17,13 @@ use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict};
 use super::{Fault, Place, Session, State, terminus};
-use crate::broker::Broker;
+use crate::broker::{Broker, VhostId};
 use crate::change::{Direction, FilterValue, LinkOrder, LinkPlan, Refusal};
 use crate::conn::Io;
 use crate::event::Event;
 use crate::filter::Filter;
+use crate::inspect::{Cell, Row};
+use crate::memory::Account;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
 
 /// How long a link rests on which messages were refused, since the same ones would come again at once.
@@ -68,7 +70,7 @@ impl Session {
                     ..LinkPlan::default()
                 };
                 let goal = Self::goal(broker, vhost, &plan, true)?;
-                Link::In(Box::new(inlet_of(common, goal, vhost, order)))
+                Link::In(Box::new(inlet_of(common, goal, vhost, order, &io.account)))
             }
             Direction::Push => {
                 let queue = order.queue.as_deref().unwrap_or_default();
@@ -289,6 +291,39 @@ impl Session {
         }
     }
 
+    /// A row for each link between nodes.
+    pub fn describe_links(&self, conn: u64, rows: &mut Vec<Row>) {
+        let links = self.channels.iter().flatten().flat_map(|channel| channel.links.iter().flatten());
+        for link in links {
+            let Some((common, peer_sends)) = link.common() else { continue };
+            let own = common.own.and_then(|link| self.own.get(&link));
+            if own.is_none() && common.relay.is_none() {
+                continue;
+            }
+            let (credit, waiting, looped) = match link {
+                Link::In(inlet) => {
+                    let waiting = inlet.backlog.as_ref().map(|(_, account)| account.messages());
+                    (inlet.credit, waiting, inlet.looped)
+                }
+                Link::Out(outlet) => (outlet.credit, None, 0),
+                Link::Closing => continue,
+            };
+            rows.push(vec![
+                ("conn", Cell::Number(conn)),
+                ("link", common.own.map_or(Cell::Absent, Cell::Number)),
+                ("name", Cell::Text(common.name.to_string())),
+                ("incoming", Cell::Flag(peer_sends)),
+                ("address", own.map_or(Cell::Absent, |own| Cell::Text(own.order.address.clone()))),
+                ("attached", Cell::Flag(own.is_none_or(|own| own.answered))),
+                ("relay", common.relay.as_ref().map_or(Cell::Absent, |node| Cell::Text(node.to_string()))),
+                ("credit", Cell::Number(credit.into())),
+                ("messages", Cell::Number(common.messages)),
+                ("waiting", waiting.map_or(Cell::Absent, |waiting| Cell::Number(waiting.into()))),
+                ("looped", Cell::Number(looped)),
+            ]);
+        }
+    }
+
     /// What the sender of a message that was not taken is told; where the same message may come again, it rests.
     pub(super) fn turn_down(&mut self, io: &mut Io, broker: &mut Broker, place: Place, verdict: Verdict) -> Verdict {
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
@@ -362,13 +397,14 @@ fn refused(verdict: Verdict) -> Verdict {
     }
 }
 
-fn inlet_of(common: Common, goal: Goal, vhost: crate::broker::VhostId, order: &LinkOrder) -> Inlet {
+fn inlet_of(common: Common, goal: Goal, vhost: VhostId, order: &LinkOrder, account: &Rc<Account>) -> Inlet {
     Inlet {
         common,
         goal,
         vhost,
         window: order.credit.max(1),
         refusal: Some(order.refusal),
+        backlog: order.backlog_max.map(|most| (most.max(1), account.part())),
         looped: 0,
         refused: 0,
         credit: 0,
