@@ -1,7 +1,7 @@
 //! Relays between nodes on virtual wires: identity, trace, loops, and messages that arrive as they were sent.
 //!
-//! Owns the proof that messages cross unharmed, once, and in no circle. Simulated nodes talk through `Wire`s; clients of
-//! both protocols look at the ends. It must never look inside a session. Rules: docs/reference/links.md.
+//! Owns the proof that messages cross unharmed, once, and in no circle. Simulated nodes talk through `Wire`s; clients
+//! of both protocols look at the ends. It must never look inside a session. Rules: docs/reference/links.md.
 
 mod pair;
 mod peer10;

@@ -117,26 +117,41 @@ impl Session {
             }
         };
         message.deaths = carried.deaths();
-        let extras = Extras::default();
+        let subject = carried.routing_key.or(properties.subject);
+        let (subject, to) = (subject.unwrap_or_default().as_bytes(), properties.to.map(str::as_bytes));
+        self.send_carried(io, broker, (place, delivery), way, message, (subject, to));
+        Ok(())
+    }
+
+    /// On to its queues, unless this node has had it.
+    fn send_carried(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        (place, delivery): (Place, Delivery),
+        way: Way,
+        message: Message,
+        (subject, to): (&[u8], Option<&[u8]>),
+    ) {
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
         match way {
             Way::Known => {
-                let finished = inlet.finish(message, extras);
-                if let Some(published) = inlet.had(broker, &finished.message) {
-                    io.direct &= !published.stored;
-                    self.answer_delivery(io, place, delivery, Verdict::Accepted);
-                    return Ok(());
+                let finished = inlet.finish(message, Extras::default());
+                match inlet.had(broker, &finished.message) {
+                    Some(published) => {
+                        io.direct &= !published.stored;
+                        self.answer_delivery(io, place, delivery, Verdict::Accepted);
+                    }
+                    None => self.hand_on(io, broker, place, delivery, finished),
                 }
-                self.hand_on(io, broker, place, delivery, finished);
             }
             Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
             Way::Unknown => {
-                let subject = carried.routing_key.or(properties.subject).unwrap_or_default().as_bytes().into();
-                let to = properties.to.map(|to| Box::from(to.as_bytes()));
+                let (subject, to, extras) = (subject.into(), to.map(Box::from), Extras::default());
                 let arrival = Arrival { place, delivery, message, subject, to, extras };
                 self.ask_address(io, broker, Box::new(arrival));
             }
         }
-        Ok(())
     }
 }
 
