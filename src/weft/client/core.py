@@ -59,6 +59,8 @@ class Core:
         self.target: Target | None = None
         self.error: WeftError | None = None
         """Why the last connection or try ended."""
+        self.connections = 0
+        """How many were opened so far."""
         self.is_closed = False
         self._tls = tls
         self._on_state = on_state
@@ -330,6 +332,7 @@ class Core:
     def _on_opened(self, event: Opened) -> None:
         with self.lock:
             self.peer = self.last_peer = event
+            self.connections += 1
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
             ticket.done()
