@@ -143,6 +143,10 @@ impl Client {
         for session in &mut self.sessions {
             session.rewind(self.limits.session_window);
         }
+        // The first is always there, even if the peer ended it.
+        if let Some(first) = self.sessions.first_mut() {
+            *first = Session::new(self.limits.session_window);
+        }
         for index in 0..self.links.len() as u32 {
             self.rewind_link(index);
         }

@@ -22,11 +22,13 @@ class Dialect:
     exchange: str | None
     """The address of the exchange for topics, whose key is the message's subject."""
     topic: str
-    """The address of one topic, with a place for it; None of these brokers' patterns differ."""
+    """The address of one topic, with a place for it."""
     is_quoted: bool
     capabilities: tuple[str, ...]
     has_relay: bool
     """May a sender without an address send to many?"""
+    reply_topics: bool
+    """Can replies be had by a topic of the client's own? Otherwise the broker makes an address."""
     keeps_replies: bool
     """Can a subscription outlive its connection by a time of the client's choice?"""
 
@@ -47,13 +49,13 @@ def dialect(peer: Opened) -> Dialect:
     version = str(peer.properties.get("version", ""))
     relay = "ANONYMOUS-RELAY" in peer.capabilities
     if product == "weft":
-        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), relay, True)
+        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), relay, True, True)
     if (
         product == "rabbitmq"
         and version.split(".", maxsplit=1)[0].isdigit()
         and int(version.split(".", maxsplit=1)[0]) < 4
     ):
-        return Dialect("rabbitmq", "/exchange/amq.topic", "/topic/{}", False, (), False, False)
+        return Dialect("rabbitmq", "/exchange/amq.topic", "/topic/{}", False, (), False, True, False)
     if product == "rabbitmq":
-        return Dialect("rabbitmq", "/exchanges/amq.topic", "/exchanges/amq.topic/{}", True, (), True, False)
-    return Dialect(product or "amqp", None, "{}", False, ("topic",), relay, False)
+        return Dialect("rabbitmq", "/exchanges/amq.topic", "/exchanges/amq.topic/{}", True, (), True, True, False)
+    return Dialect(product or "amqp", None, "{}", False, ("topic",), relay, False, False)

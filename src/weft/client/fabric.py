@@ -22,7 +22,7 @@ from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.replies import Asking, Replies
-from weft.client.service import PRESENCE_S, Service
+from weft.client.service import PRESENCE_S, Service, presence_topic
 from weft.client.sessions import Session
 from weft.client.steps import Pipeline
 from weft.client.tickets import Ticket, home_loop, until_stopped
@@ -407,8 +407,8 @@ class Fabric:
     async def presence(self, name: str, *, wait_s: float = 0.3) -> list[str]:
         """The instances of a service that answer within a time."""
         found: set[str] = set()
-        async with self.subscribe(f"weft.presence.{name}") as notes:
-            await self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+        async with self.subscribe(presence_topic(name)) as notes:
+            await self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             end = monotonic() + wait_s
             while (left_s := end - monotonic()) > 0:
                 note = await notes.next(left_s)
@@ -419,8 +419,8 @@ class Fabric:
     async def watch(self, name: str) -> AsyncIterator[tuple[str, str]]:
         """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
         seen: dict[str, float] = {}
-        async with self.subscribe(f"weft.presence.{name}") as notes:
-            await self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+        async with self.subscribe(presence_topic(name)) as notes:
+            await self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             while True:
                 soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
                 note = await notes.next(max(soonest_s, 0.01))

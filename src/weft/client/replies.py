@@ -33,11 +33,12 @@ class Replies(Inlet):
     def __init__(self, core: Core, dialect: Dialect) -> None:
         options: dict[str, Any] = {"window": WINDOW}
         address: str | None = None
-        if dialect.keeps_replies:
+        if dialect.reply_topics:
             address, _ = dialect.subscribing(f"weft.reply.{core.container}")
-            options["timeout_s"] = KEEP_S
         else:
             options["dynamic"] = True
+        if dialect.keeps_replies:
+            options["timeout_s"] = KEEP_S
         super().__init__(core, address)
         self.strays = 0
         self.on_message = self._on_replies

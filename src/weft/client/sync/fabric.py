@@ -23,7 +23,7 @@ from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.replies import Asking, Replies
 from weft.client.sync.receiving import Receiver
-from weft.client.sync.service import PRESENCE_S, Service
+from weft.client.sync.service import PRESENCE_S, Service, presence_topic
 from weft.client.sync.sessions import Session
 from weft.client.sync.steps import Pipeline
 from weft.client.threads import Ticket, home_loop, until_stopped
@@ -408,8 +408,8 @@ class Fabric:
     def presence(self, name: str, *, wait_s: float = 0.3) -> list[str]:
         """The instances of a service that answer within a time."""
         found: set[str] = set()
-        with self.subscribe(f"weft.presence.{name}") as notes:
-            self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+        with self.subscribe(presence_topic(name)) as notes:
+            self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             end = monotonic() + wait_s
             while (left_s := end - monotonic()) > 0:
                 note = notes.next(left_s)
@@ -420,8 +420,8 @@ class Fabric:
     def watch(self, name: str) -> Iterator[tuple[str, str]]:
         """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
         seen: dict[str, float] = {}
-        with self.subscribe(f"weft.presence.{name}") as notes:
-            self.publish(f"weft.presence.ask.{name}", b"", durable=False, ttl_ms=10_000)
+        with self.subscribe(presence_topic(name)) as notes:
+            self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             while True:
                 soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
                 note = notes.next(max(soonest_s, 0.01))

@@ -61,7 +61,7 @@ class Service:
         """Make the queue, announce the instance, serve."""
         self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
         self._receiver.ready()
-        self._asked = self._fabric.subscribe(f"weft.presence.ask.{self.name}")
+        self._asked = self._fabric.subscribe(presence_topic(self.name, "ask"))
         self._asked.ready()
         self._works = [Work(self._serve), Work(self._answer_asked), Work(self._announce_often)]
         self._announce("up")
@@ -73,8 +73,8 @@ class Service:
         self._stopping = True
         try:
             self._announce("down")
+            # What is still under way is given back as it comes.
             self._receiver.set_window(0)
-            within(drain_s, self._receiver.drain)
             within(drain_s, self._slots.settle)
         except (WeftError, TimeoutError) as error:
             LOG.warning("service %s ends with requests unfinished: %s", self.name, error)
@@ -160,7 +160,7 @@ class Service:
 
     def _announce(self, state: str) -> None:
         note = {"service": self.name, "instance": self._fabric.name, "state": state, "every_s": self._presence_s}
-        self._fabric.publish(f"weft.presence.{self.name}", note, durable=False, ttl_ms=10_000)
+        self._fabric.publish(presence_topic(self.name), note, durable=False, ttl_ms=10_000)
 
     def _announce_often(self) -> None:
         while not self._stopping:
@@ -176,6 +176,11 @@ class Service:
                 self._announce("up")
         except WeftError:
             return  # the client is closed
+
+
+def presence_topic(name: str, verb: str = "is") -> str:
+    """The topic under which the instances of a service announce themselves, or are asked to."""
+    return f"weft.presence.{verb}.{name.replace('/', '.').strip('.')}"
 
 
 def _remaining_s(message: Message) -> float | None:
