@@ -328,6 +328,18 @@ class Node:
         """End such an address."""
         await self._container.unregister(address, vhost)
 
+    def tap(
+        self, source: str, stream: str, *, kind: Literal["exchange", "queue"] = "exchange", vhost: str = VHOST
+    ) -> None:
+        """Copy whatever an exchange routes, or a queue is offered, into a stream; the flow itself does not change."""
+        parts = self._running
+        parts.driver.apply(parts.topology.tap(vhost, source, stream, kind=kind))
+
+    def untap(self, source: str, *, kind: Literal["exchange", "queue"] = "exchange", vhost: str = VHOST) -> None:
+        """Copy nothing any more."""
+        parts = self._running
+        parts.driver.apply(parts.topology.tap(vhost, source, None, kind=kind))
+
     # parts
 
     @property

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from proton import Data, Delivery, Described, symbol, timestamp, ulong
@@ -351,3 +352,43 @@ def test_a_named_receiver_goes_on_where_it_was(
 def test_a_receiver_with_a_bad_place_is_refused(client10: Client10, stream: Stream) -> None:
     link = reader10(client10, stream(), {SPEC: "soon"}, credit=0)
     assert client10.refused(link).name == "amqp:invalid-field"
+
+
+# --- taps ---
+
+
+def test_a_tapped_exchange(connect: Connect, writer: BlockingChannel, stream: Stream, name: Name) -> None:
+    queue, exchange, channel = stream(), name("exchange"), connect().channel()
+    channel.exchange_declare(exchange, "topic", arguments={"x-tap": queue})
+    taken = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_bind(taken, exchange, "a.*")
+    channel.queue_bind(taken, exchange, "*.b")
+    writer.basic_publish(exchange, "a.b", b"twice bound")
+    with pytest.raises(pika.exceptions.UnroutableError):
+        writer.basic_publish(exchange, "nowhere", b"unroutable", mandatory=True)
+    writer.basic_publish("", queue, b"by itself")
+    reading = read(channel, queue, 3, x_stream_offset="first")
+    assert reading.bodies == [b"twice bound", b"unroutable", b"by itself"]
+    keys = [(delivery.method.exchange, delivery.method.routing_key) for delivery in reading.deliveries]
+    assert keys == [(exchange, "a.b"), (exchange, "nowhere"), ("", queue)]
+    assert depth(channel, taken) == 1, "the flow is as it was"
+    channel.exchange_delete(exchange)
+
+
+def test_a_tapped_queue(connect: Connect, writer: BlockingChannel, stream: Stream, name: Name) -> None:
+    queue, channel = stream(), connect().channel()
+    taken = channel.queue_declare(name("queue"), exclusive=False, auto_delete=True, arguments={"x-tap": queue})
+    for body in (b"1", b"2"):
+        channel.basic_publish("", taken.method.queue, body)
+    got = Consumer(channel, taken.method.queue, auto_ack=True)
+    got.wait(2)
+    assert read(channel, queue, 2, x_stream_offset="first").bodies == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("wrong", ["queue", "missing", 5])
+def test_only_a_stream_can_be_tapped_into(channel: BlockingChannel, name: Name, wrong: Any) -> None:
+    target: Any = name("target") if isinstance(wrong, str) else wrong
+    if wrong == "queue":
+        channel.queue_declare(target, exclusive=True)
+    with channel_error(404 if wrong == "missing" else 406):
+        channel.exchange_declare(name("exchange"), "fanout", arguments={"x-tap": target})

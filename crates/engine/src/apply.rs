@@ -79,8 +79,9 @@ impl Engine {
                 self.delete_vhost(&name);
                 Ok(())
             }
-            Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate, barrier } => {
-                broker.declare_exchange(&vhost, &name, kind, (internal, delayed), alternate.as_deref(), barrier)
+            Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate, tap, barrier } => {
+                let also = (alternate.as_deref(), tap.as_deref());
+                broker.declare_exchange(&vhost, &name, kind, (internal, delayed), also, barrier)
             }
             Change::DeleteExchange { vhost, name } => broker.delete_exchange(&vhost, &name),
             Change::DeclareQueue { vhost, name, settings } => broker.declare_queue(&vhost, &name, *settings).map(drop),

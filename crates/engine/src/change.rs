@@ -160,6 +160,8 @@ pub enum Change {
         internal: bool,
         delayed: bool,
         alternate: Option<String>,
+        /// The stream that gets a copy of whatever comes by.
+        tap: Option<String>,
         barrier: Option<barrier::Settings>,
     },
     DeleteExchange {

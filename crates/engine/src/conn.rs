@@ -78,6 +78,8 @@ pub struct Io {
     pub deferred: VecDeque<Promise>,
     /// What it takes until everything that this connection stored is safe.
     pub stored: Needs,
+    /// What it publishes goes to the disk, whether it waits for that or not.
+    pub stores: bool,
     /// Nothing of this connection waits for the disk: promises may be sent as they are made.
     pub direct: bool,
     /// Links wait for their messages to be consumed before they give more credit.
@@ -149,6 +151,7 @@ impl Io {
             promises: Vec::new(),
             deferred: VecDeque::new(),
             stored: Needs::default(),
+            stores: false,
             direct: true,
             sated: false,
             cause: None,

@@ -235,6 +235,7 @@ impl Engine {
         let Some(store) = &mut self.broker.store else { return };
         let reached = store.reached();
         io.stored = io.stored.and(std::mem::take(&mut store.last));
+        io.stores |= !io.stored.is_none() || std::mem::take(&mut store.watched);
         if !io.promises.is_empty() {
             let needs = io.stored;
             if needs.synced > reached.synced {
@@ -429,7 +430,7 @@ impl Engine {
     fn hold_back(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
-        let over = io.publishes && io.account.over() || !io.stored.is_none() && self.broker.disk_is_behind();
+        let over = io.publishes && io.account.over() || io.stores && self.broker.disk_is_behind();
         if over && !std::mem::replace(&mut io.blocked, true) {
             conn.session.blocked(io, &mut self.broker, true);
         }
@@ -448,7 +449,7 @@ impl Engine {
         for id in std::mem::take(&mut self.held) {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let io = &mut conn.io;
-            let behind = !io.stored.is_none() && self.broker.disk_is_behind();
+            let behind = io.stores && self.broker.disk_is_behind();
             if io.blocked && (behind || !io.account.under()) || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
                 self.held.push(id);
                 continue;

@@ -126,6 +126,7 @@ impl<'py> Fields<'_, 'py> {
             number: self.get("number")?,
             barrier: self.barrier()?,
             delete_when_empty: self.get("delete_when_empty")?,
+            tap: self.name("tap")?,
             stream: self.retention()?,
         })
     }
@@ -299,6 +300,7 @@ fn topology_change(class: &str, fields: &Fields<'_, '_>) -> PyResult<Change> {
             internal: fields.get("internal")?,
             delayed: fields.get("delayed")?,
             alternate: fields.maybe_text("alternate")?,
+            tap: fields.maybe_text("tap")?,
             barrier: fields.barrier()?,
         }),
         "DeleteExchange" => Ok(Change::DeleteExchange { vhost: fields.text("vhost")?, name: fields.text("name")? }),

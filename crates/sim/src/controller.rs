@@ -40,6 +40,7 @@ impl Controller {
             internal: false,
             delayed: false,
             alternate: None,
+            tap: None,
             barrier: None,
         };
         vec![
@@ -111,9 +112,9 @@ impl Controller {
                         let alternate = text(arguments, b"alternate-exchange");
                         let (vhost, name) = (VHOST.to_owned(), name.clone());
                         let internal = *internal;
-                        let barrier = barrier(arguments);
+                        let (tap, barrier) = (text(arguments, b"x-tap"), barrier(arguments));
                         let declare =
-                            Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate, barrier };
+                            Change::DeclareExchange { vhost, name, kind, internal, delayed, alternate, tap, barrier };
                         [vec![declare], accept(request, "")].concat()
                     }
                 }

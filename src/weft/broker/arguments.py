@@ -164,17 +164,7 @@ def is_stream(queue: Queue) -> bool:
 
 def queue_row(queue: Queue) -> DeclareQueue:
     """What the kernel is told of a queue."""
-    if is_stream(queue):
-        stream = streams.retention(queue.arguments)
-        barrier = barrier_of(queue.arguments, queue.number)
-        return DeclareQueue(queue.vhost, queue.name, durable=True, number=queue.number, barrier=barrier, stream=stream)
-    options: dict[str, Any] = {
-        argument.field: queue.arguments[name] for name, argument in QUEUE_ARGUMENTS.items() if name in queue.arguments
-    }
-    if queue.arguments.get(QUEUE_TYPE) == "quorum":
-        options.setdefault("delivery_limit", QUORUM_DELIVERY_LIMIT)
-    if options.get("delivery_limit") == UNLIMITED:
-        del options["delivery_limit"]
+    options: dict[str, Any] = {"stream": streams.retention(queue.arguments)} if is_stream(queue) else _options(queue)
     return DeclareQueue(
         queue.vhost,
         queue.name,
@@ -184,8 +174,21 @@ def queue_row(queue: Queue) -> DeclareQueue:
         number=queue.number,
         barrier=barrier_of(queue.arguments, queue.number if queue.durable else 0),
         delete_when_empty=queue.lifetime.endswith("-messages"),
+        tap=cast("str | None", queue.arguments.get(streams.TAP)),
         **options,
     )
+
+
+def _options(queue: Queue) -> dict[str, Any]:
+    """What only queues have that messages leave."""
+    options = {
+        argument.field: queue.arguments[name] for name, argument in QUEUE_ARGUMENTS.items() if name in queue.arguments
+    }
+    if queue.arguments.get(QUEUE_TYPE) == "quorum":
+        options.setdefault("delivery_limit", QUORUM_DELIVERY_LIMIT)
+    if options.get("delivery_limit") == UNLIMITED:
+        del options["delivery_limit"]
+    return options
 
 
 def check_exchange(exchange: Exchange) -> None:
@@ -225,6 +228,7 @@ def exchange_row(exchange: Exchange) -> DeclareExchange:
         internal=exchange.internal,
         delayed=exchange.type == DELAYED_EXCHANGE,
         alternate=cast("str | None", exchange.arguments.get(ALTERNATE_EXCHANGE)),
+        tap=cast("str | None", exchange.arguments.get(streams.TAP)),
         barrier=barrier_of(
             exchange.arguments,
             exchange.number if exchange.durable else 0,

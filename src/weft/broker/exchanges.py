@@ -21,6 +21,7 @@ from weft.broker.barriers import BARRIER_ARGUMENTS
 from weft.broker.names import RESERVED_PREFIX, check_new_name, clean_name
 from weft.broker.outcome import Outcome
 from weft.broker.tables import Put, Tables
+from weft.broker.taps import check_tap
 from weft.model.errors import Refused
 from weft.model.events import ExchangeDeclare, ExchangeDelete
 from weft.store import Exchange
@@ -44,6 +45,7 @@ def declare_exchange(tables: Tables, caller: Caller, request: ExchangeDeclare) -
         return Outcome()
     check_new_name("exchange", name)
     check_exchange(wanted)
+    check_tap(tables, caller, wanted)
     alternate = wanted.arguments.get(ALTERNATE_EXCHANGE)
     if isinstance(alternate, str):
         caller.require("read", "exchange", name)

@@ -23,6 +23,7 @@ from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to,
 from weft.broker.outcome import Counts, Outcome
 from weft.broker.streams import MAX_AGE
 from weft.broker.tables import Put, Tables
+from weft.broker.taps import check_tap
 from weft.model.errors import Refused
 from weft.model.events import QueueDeclare, QueueDelete
 from weft.store import Queue
@@ -49,6 +50,7 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
     existing = tables.queues.get(name)
     if existing is None:
         _check_new(caller, wanted)
+        check_tap(tables, caller, wanted)
         return Outcome([Put(wanted, wanted.durable)], name=name)
     _check_same(existing, wanted)
     return _found(existing, counts)

@@ -15,6 +15,7 @@ from weft.model.changes import Stream
 from weft.model.events import Table
 
 STREAM = "stream"
+TAP = "x-tap"
 MAX_AGE = "x-max-age"
 _UNITS_S = {"Y": 365 * 86_400, "M": 30 * 86_400, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 _AGE = re.compile(r"([0-9]{1,9})([YMDhms])")

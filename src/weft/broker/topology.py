@@ -22,6 +22,7 @@ from weft.broker.outcome import Counts, Outcome
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
 from weft.broker.tables import Drop, Edit, Record, Tables, Watch, save_edits
+from weft.broker.taps import set_tap
 from weft.model.changes import Accept, AcceptLink, Change, CreateVhost, Refuse, SetAddress
 from weft.model.errors import Corrupt, Refused, Unavailable
 from weft.model.events import (
@@ -302,6 +303,11 @@ class Topology:
     ) -> list[Change]:
         """unbind(source, topic, target)."""
         return self._run(vhost, BindingChange("unbind", kind, source, destination, routing_key, arguments or {}))
+
+    def tap(self, vhost: str, source: str, stream: str | None, *, kind: Kind = "exchange") -> list[Change]:
+        """Copy whatever an exchange routes, or a queue is offered, into a stream; None ends it."""
+        tables = self._tables(vhost)
+        return self._synced(self._commit(tables, set_tap(tables, kind, source, stream)))
 
     def add_vhost(self, name: str) -> list[Change]:
         """Make a virtual host with its predeclared exchanges; nothing if it exists."""

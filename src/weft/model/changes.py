@@ -158,6 +158,8 @@ class DeclareExchange:
     """An `x-delayed-message` exchange: messages wait for their `x-delay` before they are routed."""
     alternate: str | None = None
     barrier: Barrier | None = None
+    tap: str | None = None
+    """The stream that gets a copy of whatever comes by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,8 @@ class DeclareQueue:
     barrier: Barrier | None = None
     delete_when_empty: bool = False
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
+    tap: str | None = None
+    """The stream that gets a copy of whatever the queue is offered."""
     stream: Stream | None = None
     """It is a stream: nothing leaves it but by its age and size, and every consumer reads at its own offset."""
 

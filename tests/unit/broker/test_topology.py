@@ -234,3 +234,22 @@ def test_connections_of_a_deleted_virtual_host_leave_nothing_to_do(desk: Desk) -
     desk.ask(queue("mine", exclusive=True))
     desk.topology.delete_vhost("/")
     assert desk.tell(ConnectionClosed(7, 1, "bye")) == []
+
+
+def test_taps_are_set_cleared_and_remembered(path: Path) -> None:
+    desk = Desk(path)
+    desk.ask(queue("log", durable=True, x_queue_type="stream"))
+    desk.ask(exchange("x", "topic", durable=True))
+    desk.ask(queue("q", durable=True))
+    (row,) = desk.topology.tap("/", "x", "log")
+    assert row == DeclareExchange("/", "x", "topic", tap="log")
+    assert desk.topology.tap("/", "q", "log", kind="queue") == [DeclareQueue("/", "q", durable=True, tap="log")]
+    desk.topology.tap("/", "amq.fanout", "log")
+    for wrong, code in (("q", 406), ("nothing", 404)):
+        with pytest.raises(Refused) as refused:
+            desk.topology.tap("/", "amq.topic", wrong)
+        assert refused.value.code == code
+    after = reopen(desk, path)
+    rows = [*after.kernel.exchanges.values(), *after.kernel.queues.values()]
+    assert {row.name for row in rows if row.tap} == {"x", "q", "amq.fanout"}
+    assert after.topology.tap("/", "x", None) == [DeclareExchange("/", "x", "topic")]

@@ -16,6 +16,7 @@ use crate::message::{Message, Name};
 use crate::queue::ready::NEVER;
 use crate::queue::{Offer, QueueId};
 use crate::routing::{Dest, ExchangeId};
+use crate::stream::tap;
 use crate::timers::Due;
 
 /// Bindings of a headers exchange that are looked at for one unit of work.
@@ -67,7 +68,7 @@ impl Broker {
         targets.clear();
         self.route_mark += 1;
         let mark = self.route_mark;
-        let mut visit = vec![exchange];
+        let (mut visit, mut taps) = (vec![exchange], Vec::new());
         let mut headers = fields::Headers::of(message);
         while let Some(id) = visit.pop() {
             let Some(exchange) = self.exchanges.get_mut(id) else { continue };
@@ -81,6 +82,7 @@ impl Broker {
                 }
             }
             let Some(exchange) = self.exchanges.get_mut(id) else { continue };
+            taps.extend(exchange.tap.iter().map(|tap| (exchange.vhost, Rc::clone(tap))));
             let before = targets.len() + visit.len();
             let mut matched = false;
             let queues = &mut self.queues;
@@ -90,6 +92,7 @@ impl Broker {
                     if let Some(queue) = queues.get_mut(id)
                         && std::mem::replace(&mut queue.mark, mark) != mark
                     {
+                        taps.extend(queue.settings.tap.iter().map(|tap| (queue.vhost, Rc::clone(tap))));
                         targets.push(id);
                     }
                 }
@@ -115,6 +118,7 @@ impl Broker {
                 (targets.len() + visit.len()).saturating_sub(before) + keys - 1 + exchange.rows_read() / ROWS_PER_UNIT;
             self.work_left = self.work_left.saturating_sub(work as u32);
         }
+        self.add_watchers(&mut targets, &taps, mark);
         targets
     }
 
@@ -134,6 +138,7 @@ impl Broker {
     pub fn deliver_to(&mut self, targets: &[QueueId], message: &Rc<Message>) -> Published {
         let mut published = Published::default();
         self.totals.published += 1;
+        let (targets, watchers) = tap::split(targets);
         for id in targets {
             match self.enqueue(*id, message) {
                 Some(Offer::Taken) => published.queues += 1,
@@ -144,6 +149,7 @@ impl Broker {
                 None => {}
             }
         }
+        self.show_watchers(watchers, message);
         // What cannot be stored was not taken, whatever memory says.
         let kept = self.store_message(message);
         match kept {
@@ -169,7 +175,7 @@ impl Broker {
         let stored = self.is_stored(id, message);
         let queue = self.queues.get_mut(id)?;
         if queue.stream.is_some() {
-            return self.append(id, message).then_some(Offer::Taken);
+            return self.append(id, message, false).then_some(Offer::Taken);
         }
         let offer = queue.offer(message, now_ns, stored);
         if let Offer::Rejected { dead_letter } = offer {

@@ -40,8 +40,11 @@ pub struct Store {
     targets: Vec<Target>,
     /// One of them wants more than a write.
     must_sync: bool,
-    /// Streams among the targets.
+    /// Streams among the targets, and how many of these only watch.
     streams: Vec<QueueId>,
+    watching: usize,
+    /// Something was stored that nobody waits for; its publisher may still be too fast for the disk.
+    pub watched: bool,
     head: Vec<u8>,
 }
 
@@ -71,6 +74,8 @@ impl Store {
             targets,
             must_sync: false,
             streams,
+            watching: 0,
+            watched: false,
             head,
         }
     }
@@ -126,8 +131,9 @@ impl Broker {
 
     /// A stream has taken a message, at this offset.
     #[inline]
-    pub(crate) fn will_append(&mut self, id: QueueId, queue_no: u64, offset: u64) {
+    pub(crate) fn will_append(&mut self, id: QueueId, queue_no: u64, offset: u64, watches: bool) {
         if let Some(store) = &mut self.store {
+            store.watching += usize::from(watches);
             store.targets.push(Target { queue_no, position: offset, expires_ms: 0, transient: false });
             store.streams.push(id);
         }
@@ -142,23 +148,29 @@ impl Broker {
         record::encode(message, &mut store.head);
         let Store { journal, head, targets, .. } = store;
         let stored = journal.append_message(head, message.body().parts(), targets).ok();
-        // What is on disk for want of memory is not waited for.
-        let kept = store.targets.iter().any(|target| !target.transient);
+        let watching = std::mem::take(&mut store.watching);
+        // What is on disk for want of memory, or to be watched, is not waited for.
+        let kept = store.targets.iter().filter(|target| !target.transient).count() > watching;
         store.targets.clear();
-        store.must_sync |= !store.streams.is_empty();
+        store.must_sync |= store.streams.len() > watching;
+        store.watched |= watching > 0;
         if let Some(batch) = stored.filter(|_| kept) {
             store.last = store.last.and(store.needs(batch));
         }
-        if store.streams.is_empty() {
-            return stored.map(|_| kept);
+        if !store.streams.is_empty() {
+            self.store_streams(stored, message.body_len() as u64);
         }
-        // A stream shows only what is on the disk itself, whatever its messages say of themselves.
+        stored.map(|_| kept)
+    }
+
+    /// A stream shows only what is on the disk itself, whatever its messages say of themselves.
+    fn store_streams(&mut self, stored: Option<u64>, bytes: u64) {
+        let Some(store) = &mut self.store else { return };
         store.journal.sync();
         let mut streams = std::mem::take(&mut store.streams);
-        self.stored_streams(&streams, stored, message.body_len() as u64);
+        self.stored_streams(&streams, stored, bytes);
         streams.clear();
         self.store.iter_mut().for_each(|store| store.streams = std::mem::take(&mut streams));
-        stored.map(|_| true)
     }
 
     /// Until `commit`, everything that is stored and forgotten is one: after a crash it is there whole or not at all.

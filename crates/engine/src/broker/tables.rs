@@ -66,7 +66,7 @@ impl Broker {
         name: &str,
         kind: ExchangeKind,
         flags: (bool, bool),
-        alternate: Option<&str>,
+        (alternate, tap): (Option<&str>, Option<&str>),
         barrier: Option<barrier::Settings>,
     ) -> Result<(), Unknown> {
         let vhost = self.vhost_named(vhost)?;
@@ -86,6 +86,7 @@ impl Broker {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             (exchange.internal, exchange.delayed) = flags;
             exchange.alternate = alternate.map(|name| Rc::from(name.as_bytes()));
+            exchange.tap = tap.map(|name| Rc::from(name.as_bytes()));
             exchange.barrier = barrier;
         }
         self.generation += 1;
@@ -130,6 +131,8 @@ impl Broker {
                             .for_each(|consumer| consumer.cursor = Cursor::default());
                     }
                 }
+                // Routes know who is tapped.
+                self.generation += u64::from(queue.settings.tap != settings.tap);
                 queue.settings = settings;
             }
             self.renew_queue_barrier(id);

@@ -65,6 +65,8 @@ pub struct Settings {
     pub delete_when_empty: bool,
     /// The number of its messages in the journal; 0 for a queue that is not stored.
     pub number: u64,
+    /// The stream that gets a copy of whatever this queue is offered.
+    pub tap: Option<Name>,
     /// It is a stream, and keeps this much.
     pub stream: Option<Retention>,
     /// What it holds back as duplicates.

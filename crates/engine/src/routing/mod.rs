@@ -38,6 +38,8 @@ pub struct Exchange {
     pub internal: bool,
     pub delayed: bool,
     pub alternate: Option<Name>,
+    /// The stream that gets a copy of whatever comes by.
+    pub tap: Option<Name>,
     pub barrier: Option<Box<Barrier>>,
     /// The last routing that came by: cycles of exchanges end here.
     pub mark: u64,
@@ -76,6 +78,7 @@ impl Exchange {
             internal: false,
             delayed: false,
             alternate: None,
+            tap: None,
             barrier: None,
             mark: 0,
             published: 0,

@@ -26,8 +26,9 @@ const MEMORY_SHARE: u64 = 8;
 const TRIM_PAUSE_MS: u64 = 100;
 
 impl Broker {
-    /// A message for a stream: it gets the next offset. Whether the disk has it is seen to by `stored_streams`.
-    pub(crate) fn append(&mut self, id: QueueId, message: &Rc<Message>) -> bool {
+    /// A message for a stream: it gets the next offset. Whether the disk has it is seen to by `stored_streams`; nobody
+    /// waits for that if the stream only watches.
+    pub(crate) fn append(&mut self, id: QueueId, message: &Rc<Message>, watches: bool) -> bool {
         let (now_ms, has_disk) = (self.wall_ns / 1_000_000, self.store.is_some());
         let tight = self.ledger.used() > self.ledger.max() / 2;
         let Some(queue) = self.queues.get_mut(id) else { return false };
@@ -44,7 +45,7 @@ impl Broker {
             } else {
                 stream.drop_window();
             }
-            self.will_append(id, number, offset);
+            self.will_append(id, number, offset, watches);
         } else {
             stream.show_all();
             self.show(id);

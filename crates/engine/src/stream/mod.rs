@@ -11,6 +11,7 @@ pub mod pieces;
 pub mod reader;
 mod serve;
 pub mod start;
+pub(crate) mod tap;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
