@@ -176,6 +176,8 @@ class Engine:
     def apply(self, changes: Sequence[Change]) -> int: ...
 
     # in-process messaging: for Python itself, not for the hot path
+    def at(self, now_ns: int) -> None:
+        """It is this late: said before a call below, which do not carry the time."""
     def publish(
         self, vhost: str, exchange: str, routing_key: str, body: Buffer, properties: dict[str, Any] | None = None
     ) -> int:
@@ -237,6 +239,14 @@ class Engine:
         """A page of a table: (rows in these virtual hosts, rows that also fit, rows of the page).
 
         The order is by `sort`, a column, then by virtual host and name.
+        """
+    def sessions(self, conns: list[int] | None = None) -> list[dict[str, Any]]:
+        """Every channel and session of these connections, or of all."""
+    def latencies(self) -> list[tuple[str, int | None, int, tuple[int, int, int, int]]]:
+        """How long messages take: (name, size up to, durations counted, (p50, p90, p99, max) in microseconds).
+
+        Names are `time_in_queue`, `settle` and `confirm`; rows named `size` tell time in queue by the size of the body,
+        the last one without a bound.
         """
     def queue_id(self, vhost: str, queue: str) -> int | None:
         """The number by which `page` knows a queue."""

@@ -70,6 +70,12 @@ pub struct Io {
     pub sent_ns: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Messages from the peer and deliveries to it.
+    pub messages_in: u64,
+    pub messages_out: u64,
+    /// Publishes that were answered, and those of them whose answers left at once since this was last looked at.
+    pub promised: u64,
+    pub confirmed: u64,
     /// Consumers that sleep because the output is full.
     pub stalled: Vec<ConsumerId>,
     /// Frames that promise the safety of what was published, to be sent at the end of this call or when it is on disk.
@@ -106,6 +112,9 @@ pub struct Promise {
     pub needs: Needs,
     pub channel: u16,
     pub bytes: Vec<u8>,
+    /// Publishes that it answers, and when they came.
+    pub count: u32,
+    pub made_ns: u64,
 }
 
 impl Conn {
@@ -147,6 +156,10 @@ impl Io {
             sent_ns: now_ns,
             bytes_in: 0,
             bytes_out: 0,
+            messages_in: 0,
+            messages_out: 0,
+            promised: 0,
+            confirmed: 0,
             stalled: Vec::new(),
             promises: Vec::new(),
             deferred: VecDeque::new(),
@@ -160,15 +173,22 @@ impl Io {
 
     /// Writes frames that promise something; the engine sends them when the promise can be kept.
     pub fn promise(&mut self, channel: u16, write: impl FnOnce(&mut Vec<u8>)) {
+        // Whatever was published since the last promise is what this one is about.
+        let count = self.messages_in - std::mem::replace(&mut self.promised, self.messages_in);
         if self.direct {
+            self.confirmed += count;
             return write(&mut self.output);
         }
         match self.promises.last_mut() {
-            Some(last) if last.channel == channel => write(&mut last.bytes),
+            Some(last) if last.channel == channel => {
+                write(&mut last.bytes);
+                last.count += count as u32;
+            }
             _ => {
                 let mut bytes = Vec::new();
                 write(&mut bytes);
-                self.promises.push(Promise { needs: Needs::default(), channel, bytes });
+                let (count, made_ns) = (count as u32, self.received_ns);
+                self.promises.push(Promise { needs: Needs::default(), channel, bytes, count, made_ns });
             }
         }
     }

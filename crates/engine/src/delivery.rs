@@ -165,6 +165,7 @@ impl Pump<'_> {
                 return None;
             }
             queue.unsettled += 1;
+            consumer.delivered += 1;
             return Some(Picked::Taken(entry));
         }
         let mut steps = SEARCH_STEPS.min(broker.work_left);
@@ -183,6 +184,7 @@ impl Pump<'_> {
             Some(position) if consumer.browse => queue.ready.get(position).map(|entry| Picked::Copied(entry.copy())),
             Some(position) => {
                 queue.unsettled += 1;
+                consumer.delivered += 1;
                 queue.ready.take(position).map(Picked::Taken)
             }
         }
@@ -199,13 +201,19 @@ impl Pump<'_> {
 
     #[inline]
     fn hand_over(&mut self, id: QueueId, target: Target, conn_id: ConnId, picked: Picked) {
-        let (entry, taken) = match picked {
+        let (mut entry, taken) = match picked {
             Picked::Taken(entry) => (entry, true),
             Picked::Copied(entry) => (entry, false),
         };
+        if taken && entry.reader == 0 {
+            self.broker.note_waited(id, entry.message.body_len(), entry.since_ns);
+        }
+        entry.since_ns = self.broker.now_ns;
+        let again = u64::from(entry.redelivered);
         // A browser's copy belongs to no queue, so that settling it changes nothing.
         let from = if taken { id } else { QueueId::from_raw(0) };
         self.broker.totals.delivered += 1;
+        self.broker.totals.redelivered += again;
         let settled = match target {
             Target::Local { handle } => {
                 self.locals.deliver(handle, from, entry);
@@ -213,6 +221,7 @@ impl Pump<'_> {
             }
             _ => {
                 let Some(conn) = self.conns.get_mut(conn_id) else { return self.broker.put_back(id, entry) };
+                conn.io.messages_out += 1;
                 let before = conn.io.output.len();
                 let back = conn.session.deliver(&mut conn.io, self.broker, target, from, entry);
                 *self.output_bytes += conn.io.output.len() - before;
@@ -224,6 +233,7 @@ impl Pump<'_> {
         };
         let Some(queue) = self.broker.queues.get_mut(id) else { return };
         queue.counters.delivered += 1;
+        queue.counters.redelivered += again;
         let Some(entry) = settled.filter(|_| taken) else { return };
         queue.unsettled -= 1;
         queue.counters.settled += 1;

@@ -181,7 +181,8 @@ impl Engine {
         self.signals()
     }
 
-    fn at(&mut self, now_ns: u64) {
+    /// It is this late, for calls that do not say it themselves.
+    pub fn at(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.broker.now_ns);
         self.broker.now_ns += passed_ns;
         self.broker.wall_ns += passed_ns;
@@ -232,6 +233,10 @@ impl Engine {
     fn keep_promises(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(id) else { return };
         let io = &mut conn.io;
+        let now_ns = self.broker.now_ns;
+        if io.confirmed > 0 {
+            self.broker.latency.to_confirm.add(0, std::mem::take(&mut io.confirmed) as u32, now_ns);
+        }
         let Some(store) = &mut self.broker.store else { return };
         let reached = store.reached();
         io.stored = io.stored.and(std::mem::take(&mut store.last));
@@ -247,6 +252,10 @@ impl Engine {
         while io.deferred.front().is_some_and(|promise| promise.needs.are_met(reached)) {
             let Some(promise) = io.deferred.pop_front() else { break };
             io.output.extend_from_slice(&promise.bytes);
+            if promise.count > 0 {
+                let us = now_ns.saturating_sub(promise.made_ns) / 1_000;
+                self.broker.latency.to_confirm.add(us, promise.count, now_ns);
+            }
         }
         io.direct = io.deferred.is_empty() && io.stored.are_met(reached);
         let waits = !io.deferred.is_empty();
@@ -314,6 +323,7 @@ impl Engine {
                 break;
             }
         }
+        self.broker.end_runs();
         self.release_held();
         self.refill_links();
         self.watch_memory();

@@ -31,6 +31,7 @@ pub mod relay;
 pub mod routing;
 pub mod session;
 pub mod slab;
+pub mod stats;
 pub mod stream;
 #[cfg(test)]
 mod testing;

@@ -197,6 +197,11 @@ impl Engine {
         self.native.advance(now_ns, wall_ns)
     }
 
+    /// It is this late, for calls that do not say it themselves.
+    fn at(&mut self, now_ns: u64) {
+        self.native.at(now_ns);
+    }
+
     /// Output of all connections that have some.
     fn poll_transmit<'py>(&mut self, py: Python<'py>, bytes_max: usize) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -407,6 +412,19 @@ impl Engine {
         Ok((page.total, page.matched, rows(py, &page.rows)?))
     }
 
+    /// Every channel and session of these connections, or of all.
+    #[pyo3(signature = (conns = None))]
+    fn sessions<'py>(&self, py: Python<'py>, conns: Option<Vec<u64>>) -> PyResult<Bound<'py, PyList>> {
+        rows(py, &self.native.sessions(conns.as_deref()))
+    }
+
+    /// How long messages take: (name, size up to, durations counted, (p50, p90, p99, max) in microseconds).
+    #[expect(clippy::type_complexity, reason = "a row of plain numbers")]
+    fn latencies(&self) -> Vec<(&'static str, Option<u64>, u64, (u64, u64, u64, u64))> {
+        let rows = self.native.latencies().into_iter();
+        rows.map(|(name, size, count, q)| (name, size, count, (q.p50_us, q.p90_us, q.p99_us, q.max_us))).collect()
+    }
+
     /// The number by which `page` knows a queue.
     fn queue_id(&self, vhost: &str, queue: &str) -> Option<u64> {
         self.native.queue_id(vhost, queue)
@@ -458,6 +476,7 @@ fn rows<'py>(py: Python<'py>, rows: &[Row]) -> PyResult<Bound<'py, PyList>> {
                 Cell::Absent => dict.set_item(name, py.None())?,
                 Cell::Text(text) => dict.set_item(name, text)?,
                 Cell::Number(number) => dict.set_item(name, number)?,
+                Cell::Integer(number) => dict.set_item(name, number)?,
                 Cell::Flag(flag) => dict.set_item(name, flag)?,
             }
         }

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import Any, Self
 
 from weft._kernel import Engine
@@ -151,6 +152,7 @@ class Post:
             self._sent_bytes = 0
             await asyncio.sleep(0)
         await self._room.wait()
+        self._engine.at(monotonic_ns())
         taken = self._engine.publish(vhost, exchange, routing_key, body, properties)
         self._changed()
         return taken
@@ -170,6 +172,7 @@ class Post:
 
     def subscribe(self, vhost: str, queue: str, credit: int) -> Receiver:
         """A receiver on a queue that exists."""
+        self._engine.at(monotonic_ns())
         handle = self._engine.subscribe(vhost, queue, credit)
         inbox = self._inboxes[handle] = Inbox(self, handle, credit)
         self._changed()
@@ -193,6 +196,7 @@ class Post:
             self._loop.call_soon_threadsafe(self.unsubscribe, inbox)
 
     def settle(self, handle: int, tag: int, outcome: str) -> None:
+        self._engine.at(monotonic_ns())
         self._engine.settle(handle, tag, outcome)
         self._changed()
 

@@ -60,6 +60,9 @@ class FakeEngine:
     def advance(self, now_ns: int, wall_ns: int) -> int:
         return self._call("advance", now_ns)
 
+    def at(self, now_ns: int) -> None:
+        pass
+
     def poll_transmit(self, bytes_max: int) -> list[tuple[int, bytes]]:
         self._call("poll_transmit")
         return self.output.popleft() if self.output else []

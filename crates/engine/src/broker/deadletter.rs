@@ -80,6 +80,7 @@ impl Broker {
     pub fn bury(&mut self, pumped: bool) {
         self.pump_first = false;
         while let Some(dying) = self.dying.pop_front() {
+            self.totals.expired += u64::from(dying.reason == Reason::Expired);
             self.dead_letter_copy(dying.queue, &dying.message, dying.reason);
             dying.stored.into_iter().for_each(|position| self.forget(dying.queue, position));
             self.spend(1);
@@ -117,7 +118,7 @@ impl Broker {
             targets.retain(|target| !self.queues.get(*target).is_some_and(|queue| is_cycle(&queue.name, deaths)));
         }
         self.totals.dead_lettered += 1;
-        self.deliver_to(&targets, &letter);
+        self.deliver_to(exchange, &targets, &letter);
         self.recycle_route(targets);
     }
 }

@@ -27,6 +27,7 @@ use crate::queue::consumers::Consumer;
 use crate::queue::{Queue, QueueId};
 use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
+use crate::stats::{NodeLatency, Runs};
 use crate::stream::offsets::Offsets;
 use crate::timers::{Due, Timers};
 
@@ -98,6 +99,8 @@ pub struct Totals {
     pub delivered: u64,
     pub settled: u64,
     pub returned: u64,
+    pub redelivered: u64,
+    pub expired: u64,
     pub dead_lettered: u64,
     pub connections_opened: u64,
     /// Held back by a barrier.
@@ -120,6 +123,8 @@ pub struct Broker {
     pub events: Vec<Event>,
     pub ledger: Rc<Ledger>,
     pub totals: Totals,
+    pub latency: Box<NodeLatency>,
+    pub runs: Runs,
     pub now_ns: u64,
     pub wall_ns: u64,
     /// Units of work this call may still do.
@@ -192,6 +197,8 @@ impl Broker {
             timers: Timers::default(),
             events: Vec::new(),
             totals: Totals::default(),
+            latency: Box::default(),
+            runs: Runs::default(),
             now_ns,
             wall_ns,
             work_left: 0,

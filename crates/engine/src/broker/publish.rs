@@ -44,7 +44,7 @@ impl Broker {
     /// Routes a message by its exchange and key, and by `more_keys` (the CC and BCC headers).
     pub fn publish(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[&[u8]]) -> Published {
         let targets = self.route_of(exchange, message, more_keys);
-        let published = self.deliver_to(&targets, message);
+        let published = self.deliver_to(exchange, &targets, message);
         self.route = targets;
         published
     }
@@ -133,9 +133,9 @@ impl Broker {
         self.route_guarded
     }
 
-    /// Puts a message into these queues.
+    /// Puts a message that came to an exchange into these queues.
     #[inline]
-    pub fn deliver_to(&mut self, targets: &[QueueId], message: &Rc<Message>) -> Published {
+    pub fn deliver_to(&mut self, exchange: ExchangeId, targets: &[QueueId], message: &Rc<Message>) -> Published {
         let mut published = Published::default();
         self.totals.published += 1;
         let (targets, watchers) = tap::split(targets);
@@ -159,9 +159,8 @@ impl Broker {
         if !self.guards.is_empty() {
             self.settle_guards(message, &mut published, kept.is_some());
         }
-        if published.queues == 0 {
-            self.totals.unroutable += 1;
-        }
+        self.totals.unroutable += u64::from(published.queues == 0);
+        self.note_published(exchange, published);
         published
     }
 
@@ -265,7 +264,7 @@ impl Broker {
         if let Some(Delayed { exchange, message, more_keys }) = self.delayed.remove(&number) {
             let more_keys: Vec<&[u8]> = more_keys.iter().map(|key| &**key).collect();
             let targets = self.route_past(Some(exchange), exchange, &message, &more_keys);
-            self.deliver_to(&targets, &message);
+            self.deliver_to(exchange, &targets, &message);
             self.route = targets;
         }
     }

@@ -34,19 +34,25 @@ impl Broker {
             return self.settle_read(id, &entry, outcome);
         }
         queue.unsettled -= 1;
+        let now_ns = self.now_ns;
         match outcome {
             Outcome::Accepted => {
                 queue.counters.settled += 1;
+                self.note_settled(id, entry.since_ns);
                 if entry.stored {
                     self.forget(id, entry.position);
                 }
                 self.when_empty(id);
             }
-            Outcome::Rejected => self.died(id, entry, Reason::Rejected),
+            Outcome::Rejected => {
+                self.note_settled(id, entry.since_ns);
+                self.died(id, entry, Reason::Rejected);
+            }
             Outcome::Returned { failed } => {
                 queue.counters.returned += 1;
                 self.totals.returned += 1;
                 entry.redelivered = true;
+                entry.since_ns = now_ns;
                 entry.failures += u32::from(failed);
                 if queue.settings.delivery_limit.is_some_and(|limit| entry.failures > limit) {
                     return self.died(id, entry, Reason::DeliveryLimit);
@@ -103,10 +109,14 @@ impl Broker {
             self.dying.push_back(Dying::new(id, entry, Reason::Expired));
         }
         queue.used_ns = now_ns;
-        let entry = queue.ready.pop_front()?;
+        let mut entry = queue.ready.pop_front()?;
         queue.unsettled += 1;
         queue.counters.delivered += 1;
+        queue.counters.redelivered += u64::from(entry.redelivered);
+        self.note_waited(id, entry.message.body_len(), entry.since_ns);
+        entry.since_ns = now_ns;
         self.totals.delivered += 1;
+        self.totals.redelivered += u64::from(entry.redelivered);
         // The clock of the next one may have run out behind the one that left.
         self.schedule(id);
         Some(entry)

@@ -285,6 +285,7 @@ impl Broker {
                 rotten.push(stored.position);
                 continue;
             };
+            let arrived_us = message.traits.arrived_us;
             let left_ms = stored.expires_ms.saturating_sub(wall_ms);
             let expires_ns = if stored.expires_ms == 0 { NEVER } else { now_ns.saturating_add(left_ms * 1_000_000) };
             queue.ready.push_back(Entry {
@@ -292,6 +293,7 @@ impl Broker {
                 message: Rc::new(message),
                 position: stored.position,
                 expires_ns,
+                since_ns: now_ns.saturating_sub(self.wall_ns.saturating_sub(arrived_us.saturating_mul(1_000))),
                 // It may have been delivered before the node was started again: nobody knows.
                 redelivered: stored.position < known,
                 stored: true,

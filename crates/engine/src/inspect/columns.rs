@@ -12,6 +12,8 @@ use crate::engine::Engine;
 use crate::queue::Queue;
 use crate::queue::consumers::{Consumer, Target};
 use crate::routing::Exchange;
+use crate::slab::Id;
+use crate::stats::{Quantiles, Sketch};
 use crate::stream::Stream;
 
 /// Every table there is.
@@ -62,6 +64,8 @@ const CONNECTION_COLUMNS: &[Column<Conn>] = &[
     ("tls", |_, _, conn| Cell::Flag(conn.io.tls)),
     ("bytes_in", |_, _, conn| Cell::Number(conn.io.bytes_in)),
     ("bytes_out", |_, _, conn| Cell::Number(conn.io.bytes_out)),
+    ("messages_in", |_, _, conn| Cell::Number(conn.io.messages_in)),
+    ("messages_out", |_, _, conn| Cell::Number(conn.io.messages_out)),
     ("message_bytes", |_, _, conn| Cell::Number(conn.io.account.used())),
     ("blocked", |_, _, conn| Cell::Flag(conn.io.blocked)),
 ];
@@ -74,6 +78,10 @@ pub(super) const CONSUMERS: Table<Consumer> = Table {
     name: |_| &[],
 };
 
+fn tap(engine: &Engine, consumer: &Consumer) -> Option<(String, bool, u16)> {
+    engine.conns.get(Id::from_raw(consumer.conn))?.session.tap(consumer.target)
+}
+
 const CONSUMER_COLUMNS: &[Column<Consumer>] = &[
     ("consumer", |_, id, _| Cell::Number(id.raw())),
     ("conn", |_, _, consumer| Cell::Number(consumer.conn)),
@@ -83,6 +91,17 @@ const CONSUMER_COLUMNS: &[Column<Consumer>] = &[
     }),
     ("exclusive", |_, _, consumer| Cell::Flag(consumer.exclusive)),
     ("browse", |_, _, consumer| Cell::Flag(consumer.browse)),
+    ("priority", |_, _, consumer| Cell::Integer(consumer.priority.into())),
+    ("filtered", |_, _, consumer| Cell::Flag(consumer.filter.is_some())),
+    ("session", |_, _, consumer| match consumer.target {
+        Target::Amqp091 { channel, .. } => number(channel.into()),
+        Target::Amqp10 { session, .. } => number(session.into()),
+        Target::Local { .. } => Cell::Absent,
+    }),
+    ("tag", |engine, _, consumer| tap(engine, consumer).map_or(Cell::Absent, |tap| Cell::Text(tap.0))),
+    ("acknowledges", |engine, _, consumer| tap(engine, consumer).map_or(Cell::Absent, |tap| Cell::Flag(tap.1))),
+    ("prefetch", |engine, _, consumer| tap(engine, consumer).map_or(Cell::Absent, |tap| number(tap.2.into()))),
+    ("delivered", |_, _, consumer| Cell::Number(consumer.delivered)),
 ];
 
 pub(super) const QUEUES: Table<Queue> = Table {
@@ -92,6 +111,18 @@ pub(super) const QUEUES: Table<Queue> = Table {
     vhost: |_, queue| Some(queue.vhost),
     name: |queue| &queue.name,
 };
+
+fn in_queue(queue: &Queue, read: fn(Quantiles) -> u64) -> Cell {
+    quantile(queue.latency.as_ref().map(|latency| &latency.in_queue), read)
+}
+
+fn to_settle(queue: &Queue, read: fn(Quantiles) -> u64) -> Cell {
+    quantile(queue.latency.as_ref().map(|latency| &latency.to_settle), read)
+}
+
+fn quantile(sketch: Option<&Sketch>, read: fn(Quantiles) -> u64) -> Cell {
+    sketch.and_then(Sketch::quantiles).map_or(Cell::Absent, |found| Cell::Number(read(found)))
+}
 
 const QUEUE_COLUMNS: &[Column<Queue>] = &[
     ("vhost", |engine, _, queue| vhost_text(engine, Some(queue.vhost))),
@@ -104,12 +135,26 @@ const QUEUE_COLUMNS: &[Column<Queue>] = &[
     ("delivered", |_, _, queue| Cell::Number(queue.counters.delivered)),
     ("settled", |_, _, queue| Cell::Number(queue.counters.settled)),
     ("returned", |_, _, queue| Cell::Number(queue.counters.returned)),
+    ("redelivered", |_, _, queue| Cell::Number(queue.counters.redelivered)),
     ("expired", |_, _, queue| Cell::Number(queue.counters.expired)),
     ("dropped", |_, _, queue| Cell::Number(queue.counters.dropped)),
     ("dead_lettered", |_, _, queue| Cell::Number(queue.counters.dead_lettered)),
     ("duplicate", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.duplicates)),
     ("barrier_ids", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.len() as u64)),
     ("barrier_forgotten", |_, _, queue| barrier_number(&queue.barrier, |barrier| barrier.forgotten)),
+    ("oldest_ms", |engine, _, queue| {
+        queue
+            .oldest_us()
+            .map_or(Cell::Absent, |us| Cell::Number((engine.broker.wall_ns / 1_000).saturating_sub(us) / 1_000))
+    }),
+    ("time_in_queue_p50_us", |_, _, queue| in_queue(queue, |found| found.p50_us)),
+    ("time_in_queue_p90_us", |_, _, queue| in_queue(queue, |found| found.p90_us)),
+    ("time_in_queue_p99_us", |_, _, queue| in_queue(queue, |found| found.p99_us)),
+    ("time_in_queue_max_us", |_, _, queue| in_queue(queue, |found| found.max_us)),
+    ("settle_p50_us", |_, _, queue| to_settle(queue, |found| found.p50_us)),
+    ("settle_p90_us", |_, _, queue| to_settle(queue, |found| found.p90_us)),
+    ("settle_p99_us", |_, _, queue| to_settle(queue, |found| found.p99_us)),
+    ("settle_max_us", |_, _, queue| to_settle(queue, |found| found.max_us)),
 ];
 
 pub(super) const STREAMS: Table<Queue> = Table {
@@ -151,4 +196,7 @@ const EXCHANGE_COLUMNS: &[Column<Exchange>] = &[
     ("duplicate", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.duplicates)),
     ("barrier_ids", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.len() as u64)),
     ("barrier_forgotten", |_, _, exchange| barrier_number(&exchange.barrier, |barrier| barrier.forgotten)),
+    ("messages_in", |_, _, exchange| Cell::Number(exchange.counters.messages_in)),
+    ("messages_out", |_, _, exchange| Cell::Number(exchange.counters.messages_out)),
+    ("unroutable", |_, _, exchange| Cell::Number(exchange.counters.unroutable)),
 ];

@@ -11,8 +11,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::broker::VhostId;
+use crate::conn::ConnId;
 use crate::engine::Engine;
 use crate::slab::{Id, Slab};
+use crate::stats::{Quantiles, SIZES, Sketch};
 
 pub use columns::TABLES;
 use columns::{CONNECTIONS, CONSUMERS, EXCHANGES, QUEUES, STREAMS};
@@ -24,6 +26,8 @@ pub enum Cell {
     Absent,
     Flag(bool),
     Number(u64),
+    /// A number that may be below zero.
+    Integer(i64),
     Text(String),
 }
 
@@ -112,6 +116,8 @@ impl Engine {
             ("published", totals.published),
             ("queues", queues),
             ("ready", ready),
+            ("redelivered", totals.redelivered),
+            ("expired", totals.expired),
             ("returned", totals.returned),
             ("settled", totals.settled),
             ("unroutable", totals.unroutable),
@@ -119,9 +125,46 @@ impl Engine {
         ])
     }
 
+    /// How long messages take on this node: name, durations counted, quantiles. Time in queue comes a second time by
+    /// the size of the body, with the largest size of each bucket (None: any larger).
+    pub fn latencies(&self) -> Vec<(&'static str, Option<u64>, u64, Quantiles)> {
+        let latency = &self.broker.latency;
+        let in_queue = latency.in_queue();
+        let named = [("time_in_queue", &in_queue), ("settle", &latency.to_settle), ("confirm", &latency.to_confirm)];
+        let told = |name, size, sketch: &Sketch| Some((name, size, sketch.len(), sketch.quantiles()?));
+        let all = named.iter().filter_map(|(name, sketch)| told(*name, None, sketch));
+        let sizes = SIZES.iter().copied().map(Some).chain([None]).zip(&latency.by_size);
+        all.chain(sizes.filter_map(|(size, sketch)| told("size", size, sketch))).collect()
+    }
+
     /// All rows of one table; None if there is no such table.
     pub fn inspect(&self, table: &str) -> Option<Vec<Row>> {
         self.page(table, &Question::default()).map(|page| page.rows)
+    }
+
+    /// Every channel and session of these connections, or of all.
+    pub fn sessions(&self, conns: Option<&[u64]>) -> Vec<Row> {
+        let ids: Vec<ConnId> = match conns {
+            Some(conns) => conns.iter().map(|raw| ConnId::from_raw(*raw)).collect(),
+            None => self.conns.iter().map(|(id, _)| id).collect(),
+        };
+        let found = ids.into_iter().filter_map(|id| Some((id, self.conns.get(id)?)));
+        let parts = found.flat_map(|(id, conn)| conn.session.parts().into_iter().map(move |part| (id, part)));
+        let number = |number: usize| Cell::Number(number as u64);
+        parts
+            .map(|(id, part)| {
+                vec![
+                    ("conn", Cell::Number(id.raw())),
+                    ("number", number(part.number.into())),
+                    ("consumers", number(part.links)),
+                    ("unsettled", number(part.unsettled)),
+                    ("prefetch", number(part.prefetch.into())),
+                    ("confirm", Cell::Flag(part.published.is_some())),
+                    ("published", part.published.map_or(Cell::Absent, Cell::Number)),
+                    ("transactional", Cell::Flag(part.transactional)),
+                ]
+            })
+            .collect()
     }
 
     /// A page of one table; None if there is no such table.

@@ -30,6 +30,8 @@ pub struct Consumer {
     pub cursor: Cursor,
     /// Its place, if it reads a stream.
     pub reader: Option<Box<Reader>>,
+    /// Deliveries to it.
+    pub delivered: u64,
     awake: bool,
 }
 
@@ -57,6 +59,7 @@ impl Consumer {
             browse: false,
             cursor: Cursor::default(),
             reader: None,
+            delivered: 0,
             awake: false,
         }
     }

@@ -14,6 +14,7 @@ use crate::broker::VhostId;
 use crate::durability::Durability;
 use crate::message::{Message, Name};
 use crate::slab::Id;
+use crate::stats::Latency;
 use crate::stream::{Retention, Stream};
 use consumers::Ring;
 use ready::{Entry, NEVER, Ready};
@@ -94,6 +95,7 @@ pub struct Counters {
     pub delivered: u64,
     pub settled: u64,
     pub returned: u64,
+    pub redelivered: u64,
     pub expired: u64,
     pub dropped: u64,
     pub dead_lettered: u64,
@@ -124,6 +126,8 @@ pub struct Queue {
     /// Entries delivered and not settled.
     pub unsettled: usize,
     pub counters: Counters,
+    /// How long messages wait in it and with its consumers, from the first delivery on.
+    pub latency: Option<Box<Latency>>,
     /// Waits in the broker's list of queues to pump.
     pub dirty: bool,
     /// The last routing that reached this queue: one copy per publish.
@@ -149,6 +153,7 @@ impl Queue {
             ring: Ring::default(),
             unsettled: 0,
             counters: Counters::default(),
+            latency: None,
             dirty: false,
             mark: 0,
             used_ns: now_ns,
@@ -179,6 +184,12 @@ impl Queue {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// When its first message came to this node, in microseconds since 1970; None if it is empty, or if that is on
+    /// disk only.
+    pub fn oldest_us(&self) -> Option<u64> {
+        self.ready.peek().map(|entry| entry.message.traits.arrived_us)
     }
 
     /// Bytes of all bodies, in memory and on disk.
@@ -248,6 +259,7 @@ impl Queue {
             message: Rc::clone(message),
             position,
             expires_ns,
+            since_ns: now_ns,
             failures: message.traits.delivery_count,
             redelivered: message.traits.delivery_count > 0,
             stored,
@@ -341,6 +353,7 @@ mod tests {
                 message: message(&large, 0),
                 position,
                 expires_ns: NEVER,
+                since_ns: 0,
                 failures: 0,
                 redelivered: false,
                 stored: true,

@@ -21,6 +21,8 @@ pub struct Entry {
     pub message: Rc<Message>,
     pub position: u64,
     pub expires_ns: u64,
+    /// Since when it is where it is: in its queue, or with its consumer.
+    pub since_ns: u64,
     /// Deliveries that failed.
     pub failures: u32,
     /// Was it delivered before, however that ended?
@@ -151,6 +153,14 @@ impl Ready {
         }
     }
 
+    /// The first entry, without sweeping: of the highest lane that has any.
+    pub fn peek(&self) -> Option<&Entry> {
+        self.lanes.iter().rev().flatten().find_map(|slot| match slot {
+            Slot::Full(entry) => Some(entry),
+            Slot::Hole(_) => None,
+        })
+    }
+
     /// The next entry to deliver.
     #[inline]
     pub fn front(&mut self) -> Option<&Entry> {
@@ -265,6 +275,7 @@ mod tests {
             message: message(b"x", priority),
             position,
             expires_ns: NEVER,
+            since_ns: 0,
             failures: 0,
             redelivered: false,
             stored: false,

@@ -30,6 +30,17 @@ pub enum Dest {
     Exchange(ExchangeId),
 }
 
+/// Counters since the exchange was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Messages sent to it.
+    pub messages_in: u64,
+    /// Copies that queues took.
+    pub messages_out: u64,
+    /// Messages that nobody took.
+    pub unroutable: u64,
+}
+
 /// An exchange with its bindings.
 pub struct Exchange {
     pub name: Name,
@@ -43,7 +54,7 @@ pub struct Exchange {
     pub barrier: Option<Box<Barrier>>,
     /// The last routing that came by: cycles of exchanges end here.
     pub mark: u64,
-    pub published: u64,
+    pub counters: Counters,
     table: Bindings,
 }
 
@@ -81,7 +92,7 @@ impl Exchange {
             tap: None,
             barrier: None,
             mark: 0,
-            published: 0,
+            counters: Counters::default(),
             table,
         }
     }

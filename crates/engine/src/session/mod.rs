@@ -198,6 +198,38 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Every channel or session, for `inspect`.
+    pub fn parts(&self) -> Vec<Part> {
+        match self {
+            Self::Detect => Vec::new(),
+            Self::Amqp091(session) => session.parts(),
+            Self::Amqp10(session) => session.parts(),
+        }
+    }
+
+    /// Tag of a consumer, whether it must acknowledge, and its prefetch or credit.
+    pub fn tap(&self, target: Target) -> Option<(String, bool, u16)> {
+        match (self, target) {
+            (Self::Amqp091(session), Target::Amqp091 { channel, slot }) => session.tap(channel, slot),
+            (Self::Amqp10(session), Target::Amqp10 { session: number, handle }) => session.tap(number, handle),
+            _ => None,
+        }
+    }
+}
+
+/// A channel of 0-9-1 or a session of 1.0.
+pub struct Part {
+    pub number: u16,
+    /// Consumers, or links of either direction.
+    pub links: usize,
+    pub unsettled: usize,
+    pub prefetch: u16,
+    /// Publishes that were or will be confirmed, in confirm mode.
+    pub published: Option<u64>,
+    pub transactional: bool,
+}
+
 /// What `inspect` tells of a session.
 pub struct Described {
     pub protocol: &'static str,

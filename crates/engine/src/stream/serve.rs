@@ -90,7 +90,7 @@ impl Pump<'_> {
             };
             let Some((offset, message)) = reader.take(stream) else { return End::Waits };
             self.broker.spend(1);
-            let entry = entry(message, offset, reader.tracker + 1);
+            let entry = entry(message, offset, reader.tracker + 1, self.broker.now_ns);
             if filter.is_some_and(|filter| !filter.wants(&entry)) {
                 continue;
             }
@@ -102,6 +102,15 @@ impl Pump<'_> {
 }
 
 /// The envelope of a message on its way to a reader.
-fn entry(message: Rc<Message>, offset: u64, reader: u16) -> Entry {
-    Entry { message, position: offset, expires_ns: NEVER, failures: 0, redelivered: false, stored: false, reader }
+fn entry(message: Rc<Message>, offset: u64, reader: u16, now_ns: u64) -> Entry {
+    Entry {
+        message,
+        position: offset,
+        expires_ns: NEVER,
+        since_ns: now_ns,
+        failures: 0,
+        redelivered: false,
+        stored: false,
+        reader,
+    }
 }

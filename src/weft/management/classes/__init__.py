@@ -8,10 +8,10 @@ Rule: schema/management.json.
 
 from __future__ import annotations
 
-from weft.management.classes.connections import Connections, Links
+from weft.management.classes.connections import Connections, Links, Sessions
 from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
 from weft.management.classes.node import NodeClass
-from weft.management.classes.queues import Queues
+from weft.management.classes.queues import Queues, Streams
 from weft.management.classes.users import PermissionsClass, Users
 from weft.management.manager import Manager
 from weft.management.peers import Peers
@@ -22,9 +22,11 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("node", NodeClass(manager, peers))
     manager.register("vhost", Vhosts(manager))
     manager.register("connection", Connections(manager, peers))
+    manager.register("session", Sessions(manager, peers))
     manager.register("link", Links(manager, peers))
     manager.register("exchange", Exchanges(manager))
     manager.register("queue", Queues(manager))
+    manager.register("stream", Streams(manager))
     manager.register("binding", Bindings(manager))
     manager.register("user", Users(manager, peers))
     manager.register("permission", PermissionsClass(manager))

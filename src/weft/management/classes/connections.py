@@ -1,9 +1,10 @@
-"""Managed connections and links.
+"""Managed connections, sessions and links.
 
-Owns reading connections and the consumers on them, and closing a connection by request. The kernel's counters and what
-`peers` remembers make a row.
+Owns reading connections, their channels and the consumers on them, and closing a connection by request. The kernel's
+counters and what `peers` remembers make a row.
 It must not keep anything of its own.
-Rule: schema/management.json, classes `connection` and `link`; a caller without `monitoring` sees its own only.
+Rule: schema/management.json, classes `connection`, `session` and `link`; a caller without `monitoring` sees its own
+connections only.
 """
 
 from __future__ import annotations
@@ -83,6 +84,25 @@ class Connections(Provider):
         text = f"CONNECTION_FORCED - {arguments.get('reason') or 'closed by management'}"
         self._host.apply([CloseConnection(row["conn"], CLOSED_BY_ORDER, text)])
         return {}
+
+
+class Sessions(Provider):
+    """Every channel and session."""
+
+    def __init__(self, manager: Manager, peers: Peers) -> None:
+        self._host = manager.host
+        self._peers = peers
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        mine = {
+            conn: peer
+            for conn, peer in self._peers.items()
+            if (caller.sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
+        }
+        for row in self._host.engine.sessions(list(mine)):
+            peer = mine[row["conn"]]
+            name = f"{peer.name} ({row['number']})"
+            yield {"name": name, "connection": peer.name, "vhost": peer.vhost, "user": peer.user, **row}
 
 
 class Links(Provider):

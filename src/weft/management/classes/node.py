@@ -20,6 +20,7 @@ from weft.management.provider import Provider, Values
 from weft.management.query import Row
 from weft.model.changes import CloseConnection
 
+QUANTILES = ("p50_us", "p90_us", "p99_us", "max_us")
 ANSWER_S = 0.2
 """What the answer to a drain gets to leave before its connection is closed with the others."""
 DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
@@ -53,7 +54,18 @@ class NodeClass(Provider):
             "alarms": dict(self._peers.alarms),
             "uptime_s": int(monotonic() - self._started),
             **host.engine.stats(),
+            **self._latencies(),
         }
+
+    def _latencies(self) -> Row:
+        told: Row = {"sizes": []}
+        for name, size, count, quantiles in self._host.engine.latencies():
+            row = dict(zip(QUANTILES, quantiles, strict=True))
+            if name == "size":
+                told["sizes"].append({"bytes_max": size, "count": count, **row})
+            else:
+                told |= {f"{name}_{key}": value for key, value in row.items()}
+        return told
 
     async def call(self, caller: Caller, vhost: str, name: str, operation: str, arguments: Values) -> Values:
         match operation:

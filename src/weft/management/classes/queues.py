@@ -145,6 +145,26 @@ class Queues(Provider):
         return [_told(message, limit, as_text, left := left - 1) for message in taken]
 
 
+class Streams(Queues):
+    """Every queue that is a stream."""
+
+    def query(self, caller: Caller, query: Query) -> Page:
+        return kernel_page(self._host, "streams", caller, query, self._finish)
+
+    def read(self, caller: Caller, vhost: str, name: str) -> Row:
+        queue = self._host.engine.queue_id(vhost, name)
+        page = (
+            None if queue is None else kernel_page(self._host, "streams", caller, Query(vhost), self._finish, [queue])
+        )
+        if page is None or not page.rows:
+            raise Refused(f"no stream '{name}' in virtual host '{vhost}'", 404)
+        return page.rows[0]
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
+        arguments = (values.get("arguments") or {}) | {"x-queue-type": "stream"}
+        return await super().create(caller, vhost, name, values | {"arguments": arguments})
+
+
 def _told(message: Message, truncate: int | None, as_text: bool, left: int) -> Values:
     """A message as RabbitMQ's API tells it."""
     body = message.body if truncate is None else message.body[: max(truncate, 0)]

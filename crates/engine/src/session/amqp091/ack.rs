@@ -42,6 +42,11 @@ pub(super) struct Unacked {
 const SETTLED_KEEP: usize = 64;
 
 impl Unacked {
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
     /// A tag for a delivery that needs no ack.
     #[inline]
     pub fn skip(&mut self) -> u64 {
@@ -206,6 +211,7 @@ mod tests {
             message: message(b"x", 0),
             position: 0,
             expires_ns: NEVER,
+            since_ns: 0,
             failures: 0,
             redelivered: false,
             stored: false,

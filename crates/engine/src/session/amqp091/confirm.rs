@@ -21,6 +21,11 @@ pub(super) struct Confirms {
 }
 
 impl Confirms {
+    /// Publishes so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The next publish was taken. True when the channel has to be listed for sending.
     #[inline]
     pub fn ack(&mut self) -> bool {

@@ -315,6 +315,26 @@ impl Session {
         Described { protocol: "AMQP 0-9-1", channels: channels.clone().count(), consumers: consumers.collect() }
     }
 
+    /// Every channel, for `inspect`.
+    pub fn parts(&self) -> Vec<super::Part> {
+        let open = self.channels.iter().enumerate().filter_map(|(number, channel)| Some((number, channel.as_ref()?)));
+        open.map(|(number, channel)| super::Part {
+            number: number as u16,
+            links: channel.taps.iter().flatten().count(),
+            unsettled: channel.unacked.len(),
+            prefetch: channel.prefetch.max(channel.limit),
+            published: channel.confirms.as_ref().map(|confirms| confirms.count()),
+            transactional: channel.transaction.is_some(),
+        })
+        .collect()
+    }
+
+    /// Tag of a consumer, whether it must acknowledge, and its prefetch.
+    pub fn tap(&self, channel: u16, slot: u32) -> Option<(String, bool, u16)> {
+        let tap = self.channels.get(usize::from(channel))?.as_ref()?.taps.get(slot as usize)?.as_ref()?;
+        Some((show(&tap.tag).into_owned(), !tap.no_ack, tap.prefetch))
+    }
+
     pub fn answer(&mut self, io: &mut Io, broker: &mut Broker, answer: Answer) {
         io.parked = None;
         match self.state {

@@ -276,6 +276,7 @@ impl Session {
     /// Into the open transaction, or straight to the queues.
     #[inline]
     fn hand_on(&mut self, io: &mut Io, broker: &mut Broker, number: u16, finished: Finished) -> Result<(), Fault> {
+        io.messages_in += 1;
         let bytes_max = broker.limits.transaction_bytes_max;
         if let Some(transaction) = self.channel(number).and_then(|channel| channel.transaction.as_mut()) {
             transaction.bytes += finished.message.body_len() as u64 + MESSAGE_OVERHEAD_BYTES;
@@ -295,7 +296,7 @@ impl Session {
     pub(super) fn route(&mut self, io: &mut Io, broker: &mut Broker, number: u16, finished: Finished) {
         let message = &finished.message;
         let published = match &finished.targets {
-            Some(targets) => broker.deliver_to(targets, message),
+            Some(targets) => broker.deliver_to(finished.exchange, targets, message),
             None if finished.delay_ms > 0 => {
                 broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms)
             }
@@ -332,7 +333,7 @@ impl Session {
                 memory.targets = Some(Rc::from(targets.as_slice()));
             }
         }
-        let published = broker.deliver_to(&targets, message);
+        let published = broker.deliver_to(finished.exchange, &targets, message);
         broker.recycle_route(targets);
         published
     }

@@ -370,6 +370,30 @@ impl Session {
         Described { protocol: "AMQP 1.0", channels, consumers: consumers.collect() }
     }
 
+    /// Every session, for `inspect`.
+    pub fn parts(&self) -> Vec<super::Part> {
+        let open = self.channels.iter().enumerate().filter_map(|(number, channel)| Some((number, channel.as_ref()?)));
+        open.map(|(number, channel)| super::Part {
+            number: number as u16,
+            links: channel.links.iter().flatten().count(),
+            unsettled: channel.unsettled.len(),
+            prefetch: 0,
+            published: None,
+            transactional: false,
+        })
+        .collect()
+    }
+
+    /// Name of a receiving link, whether it must settle, and its credit.
+    pub fn tap(&self, session: u16, handle: u32) -> Option<(String, bool, u16)> {
+        match self.channels.get(usize::from(session))?.as_ref()?.links.get(handle as usize)?.as_ref()? {
+            Link::Out(outlet) => {
+                Some((outlet.common.name.to_string(), !outlet.settled, outlet.credit.min(u16::MAX.into()) as u16))
+            }
+            _ => None,
+        }
+    }
+
     pub fn answer(&mut self, io: &mut Io, broker: &mut Broker, answer: Answer) {
         io.parked = None;
         match self.state {

@@ -203,6 +203,7 @@ impl Session {
         delivery: Delivery,
         finished: Finished,
     ) {
+        io.messages_in += 1;
         let verdict = match delivery.transaction {
             Some(id) => self.post_in(broker, id, finished),
             None => {
@@ -316,7 +317,7 @@ impl Inlet {
     #[inline]
     fn route(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
         match &finished.targets {
-            Some(targets) => broker.deliver_to(targets, &finished.message),
+            Some(targets) => broker.deliver_to(finished.exchange, targets, &finished.message),
             None => self.route_and_remember(broker, finished),
         }
     }
@@ -329,7 +330,7 @@ impl Inlet {
         if keyed && plain && memory.generation == broker.generation && !broker.has_headers_exchanges() {
             let targets = broker.route_of(finished.exchange, &finished.message, &[]);
             memory.targets = (!broker.route_is_guarded()).then(|| Rc::from(targets.as_slice()));
-            let published = broker.deliver_to(&targets, &finished.message);
+            let published = broker.deliver_to(finished.exchange, &targets, &finished.message);
             broker.recycle_route(targets);
             return published;
         }

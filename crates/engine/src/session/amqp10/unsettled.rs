@@ -30,6 +30,11 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
     #[inline]
     pub(super) fn hold(&mut self, id: u32, held: Held) {
         self.items.push_back((id, Some(held)));
@@ -114,6 +119,7 @@ mod tests {
             message: message(b"x", 0),
             position: 0,
             expires_ns: NEVER,
+            since_ns: 0,
             failures: 0,
             redelivered: false,
             stored: false,

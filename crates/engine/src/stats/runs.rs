@@ -1,0 +1,118 @@
+//! Counting many messages as one where they are alike.
+//!
+//! Owns the runs that are being counted: deliveries from one queue that waited equally long, settlements that took
+//! equally long, publishes to one exchange. Messages come in batches and time stands still within a call, so most are
+//! like the one before; a run is added to its sketch or counter when another begins, and at the end of the call. It
+//! must never outlive the call. Rule: `Engine::work` ends with `end_runs`, so whoever reads sees everything.
+
+use super::{Latency, size_bucket};
+use crate::broker::{Broker, Published};
+use crate::queue::QueueId;
+use crate::routing::{Counters, ExchangeId};
+
+/// Durations of one queue that are alike.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    queue: QueueId,
+    /// Bucket of the body's size.
+    size: usize,
+    us: u64,
+    count: u32,
+}
+
+/// What is being counted.
+#[derive(Debug)]
+pub struct Runs {
+    waited: Run,
+    settled: Run,
+    exchange: ExchangeId,
+    published: Counters,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        let none = Run { queue: QueueId::from_raw(0), size: 0, us: 0, count: 0 };
+        let exchange = ExchangeId::from_raw(0);
+        Self { waited: none, settled: none, exchange, published: Counters::default() }
+    }
+}
+
+impl Broker {
+    /// A message of so many bytes left its queue, in which it was since `since_ns`.
+    #[inline]
+    pub fn note_waited(&mut self, queue: QueueId, bytes: usize, since_ns: u64) {
+        let us = self.now_ns.saturating_sub(since_ns) / 1_000;
+        let size = size_bucket(bytes);
+        let run = &mut self.runs.waited;
+        if run.us == us && run.queue == queue && run.size == size {
+            run.count += 1;
+            return;
+        }
+        self.end_waited();
+        self.runs.waited = Run { queue, size, us, count: 1 };
+    }
+
+    /// A delivery that was made at `since_ns` ended for good.
+    #[inline]
+    pub fn note_settled(&mut self, queue: QueueId, since_ns: u64) {
+        let us = self.now_ns.saturating_sub(since_ns) / 1_000;
+        let run = &mut self.runs.settled;
+        if run.us == us && run.queue == queue {
+            run.count += 1;
+            return;
+        }
+        self.end_settled();
+        self.runs.settled = Run { queue, size: 0, us, count: 1 };
+    }
+
+    /// A message came to an exchange.
+    #[inline]
+    pub fn note_published(&mut self, exchange: ExchangeId, published: Published) {
+        if self.runs.exchange != exchange {
+            self.end_published();
+            self.runs.exchange = exchange;
+        }
+        let counters = &mut self.runs.published;
+        counters.messages_in += 1;
+        counters.messages_out += published.queues as u64;
+        counters.unroutable += u64::from(published.queues == 0);
+    }
+
+    /// Adds what has been counted to where it is read.
+    pub fn end_runs(&mut self) {
+        self.end_waited();
+        self.end_settled();
+        self.end_published();
+    }
+
+    fn end_waited(&mut self) {
+        let run = std::mem::take(&mut self.runs.waited.count);
+        let Run { queue, size, us, .. } = self.runs.waited;
+        if run > 0 {
+            self.latency.by_size[size].add(us, run, self.now_ns);
+            if let Some(queue) = self.queues.get_mut(queue) {
+                Latency::of(&mut queue.latency).in_queue.add(us, run, self.now_ns);
+            }
+        }
+    }
+
+    fn end_settled(&mut self) {
+        let run = std::mem::take(&mut self.runs.settled.count);
+        let Run { queue, us, .. } = self.runs.settled;
+        if run > 0 {
+            self.latency.to_settle.add(us, run, self.now_ns);
+            if let Some(queue) = self.queues.get_mut(queue) {
+                Latency::of(&mut queue.latency).to_settle.add(us, run, self.now_ns);
+            }
+        }
+    }
+
+    fn end_published(&mut self) {
+        let run = std::mem::take(&mut self.runs.published);
+        if let Some(exchange) = self.exchanges.get_mut(self.runs.exchange).filter(|_| run.messages_in > 0) {
+            exchange.counters.messages_in += run.messages_in;
+            exchange.counters.messages_out += run.messages_out;
+            exchange.counters.unroutable += run.unroutable;
+        }
+    }
+}
