@@ -18,7 +18,7 @@ from time import monotonic_ns, time_ns
 from typing import Any, Literal, Self
 
 from weft import __version__
-from weft._kernel import Engine
+from weft._kernel import ArrowStream, Engine
 from weft.broker import Topology, TopologySettings
 from weft.config import Configuration, Listen, User, node_name_default, validate_node_name
 from weft.config.load import PORT
@@ -194,6 +194,22 @@ class Node:
     def recovered(self) -> dict[str, Any]:
         """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
         return self._running.engine.recovered()
+
+    def read_log(
+        self,
+        stream: str,
+        start: int = 0,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        vhost: str = VHOST,
+        **options: Any,
+    ) -> ArrowStream:
+        """The messages of a stream, or those that wait in a durable queue, as Arrow: as they are at this moment.
+
+        Whoever pulls the batches reads the files, so it may be another thread; docs/reference/columns.md.
+        """
+        return self._running.engine.read_log(vhost, stream, start, end, columns, **options)
 
     # messages
 

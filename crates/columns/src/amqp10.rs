@@ -16,6 +16,8 @@ use crate::text;
 const TRACE: &str = "x-opt-weft-trace";
 /// The annotation that names a message in all of a fabric, and the header it is shown as.
 const ID: (&str, &str) = ("x-opt-weft-id", "x-weft-id");
+/// Annotations that nodes write for each other.
+const OWN: &str = "x-opt-weft-";
 /// The annotation that carries the `type` property of 0-9-1.
 const TYPE: &str = "x-basic-type";
 /// Annotations that carry a property of 0-9-1.
@@ -74,9 +76,8 @@ pub(crate) fn header_entries<'a>(
     application: Map<'a>,
 ) -> impl Iterator<Item = (&'a str, Value<'a>)> {
     let shown = annotations.iter().filter_map(|(key, value)| match key.as_symbol()? {
-        TRACE => None,
         key if key == ID.0 => Some((ID.1, value)),
-        key if key.starts_with(BASIC) || !key.starts_with("x-") => None,
+        key if key.starts_with(OWN) || key.starts_with(BASIC) || !key.starts_with("x-") => None,
         key => Some((key, value)),
     });
     shown.chain(application.iter().filter_map(|(key, value)| Some((key.as_str()?, value))))

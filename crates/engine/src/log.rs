@@ -4,6 +4,8 @@
 //! in one call, so that whoever reads the rest from files can do so on another thread. It must never read a file. Rule:
 //! docs/internals/segment.md, "Readers without the node".
 
+use std::ops::Range;
+
 use weft_journal::Messages;
 
 use crate::engine::Engine;
@@ -15,8 +17,8 @@ pub struct Tail {
     pub number: u64,
     /// Those that may not be on the disk yet, in order.
     pub messages: Messages,
-    /// The position after the last.
-    pub next: u64,
+    /// The first position that waits, and the one after the last.
+    pub bounds: Range<u64>,
 }
 
 impl Engine {
@@ -24,7 +26,7 @@ impl Engine {
     pub fn log_tail(&self, vhost: &str, queue: &str) -> Option<Tail> {
         let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
         let number = self.broker.queues.get(id)?.settings.number;
-        let (messages, next) = self.broker.store.as_ref().filter(|_| number != 0)?.journal.tail(number);
-        Some(Tail { number, messages, next })
+        let (messages, bounds) = self.broker.store.as_ref().filter(|_| number != 0)?.journal.tail(number);
+        Some(Tail { number, messages, bounds })
     }
 }

@@ -9,20 +9,24 @@
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (now, later) = self.0.split_at_checked(count)?;
         self.0 = later;
         Some(now)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|bytes| bytes[0])
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self) -> Option<u16> {
         self.take(2)?.try_into().ok().map(u16::from_le_bytes)
     }
@@ -54,6 +58,7 @@ impl<'a> Reader<'a> {
         None
     }
 
+    #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.0
     }

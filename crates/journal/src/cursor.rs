@@ -8,8 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crc32c::crc32c;
-
+use crate::checksum::crc32c;
 use crate::error::{Error, Fault, FaultKind};
 use crate::format::{Header, Kind, RECORD_HEADER_BYTES, span};
 use crate::read::{Messages, Stored};

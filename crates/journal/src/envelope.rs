@@ -167,6 +167,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+#[inline]
 fn name<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     let count = reader.u32()? as usize;
     reader.take(count)

@@ -4,6 +4,8 @@
 //! memory is answered at once, what is on disk becomes a job. It must never answer out of order, nor promise more
 //! than it found. Rule: docs/internals/segment.md, "Reading".
 
+use std::ops::Range;
+
 use crate::error::Fault;
 use crate::job::{ReadWork, RebuildWork, Work};
 use crate::journal::{Done, Journal, ReadDone};
@@ -36,10 +38,12 @@ impl Journal {
         }
     }
 
-    /// The newest messages of a queue: those that the disk has not answered for. And the position after its last.
-    pub fn tail(&self, queue_no: u64) -> (Messages, u64) {
+    /// The newest messages of a queue: those that the disk has not answered for. And its bounds: the first position
+    /// that waits, and the one after the last.
+    pub fn tail(&self, queue_no: u64) -> (Messages, Range<u64>) {
         let mut messages = Messages::default();
-        let Some(queue) = self.table.queues.get(&queue_no) else { return (messages, 0) };
+        let Some(queue) = self.table.queues.get(&queue_no) else { return (messages, 0..0) };
+        let first = queue.live_runs(0, |_| true).next().map_or(queue.next, |run| run.0);
         let floor = self.writer.floor();
         for row in queue.rows.iter().filter(|row| row.class == Class::Fresh && row.segment >= floor.0) {
             let Entries::Memory(entries) = &row.entries else { continue };
@@ -51,7 +55,7 @@ impl Journal {
                 }
             }
         }
-        (messages, queue.next)
+        (messages, first..queue.next)
     }
 
     fn in_memory(&self, segment: u32, entry: &Entry) -> bool {

@@ -5,9 +5,8 @@
 //! over from another life of the file, or found at the wrong place, are never taken for a record. It must never read
 //! a file. Rule: docs/internals/segment.md.
 
-use crc32c::{crc32c, crc32c_append};
-
 use crate::bytes::Reader;
+use crate::checksum::{crc32c, crc32c_append};
 
 /// The newest format this program writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
@@ -79,6 +78,7 @@ impl Header {
     }
 
     /// The header that was written for this place, if these bytes are one.
+    #[inline]
     pub(crate) fn decode(bytes: &[u8], segment: u32, offset: u32) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let (length, kind, flags, zero) = (reader.u32()?, reader.u8()?, reader.u8()?, reader.u16()?);

@@ -8,6 +8,7 @@
 
 mod aside;
 mod bytes;
+mod checksum;
 mod chunk;
 mod config;
 mod cursor;

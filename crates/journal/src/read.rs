@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use crc32c::crc32c;
-
 use crate::aside::set_aside;
+use crate::checksum::crc32c;
 use crate::error::Fault;
 use crate::format::{Header, Kind, RECORD_HEADER_BYTES, span};
 use crate::record::{Message, Target};

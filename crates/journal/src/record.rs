@@ -45,6 +45,7 @@ impl Target {
         Self { queue_no, position, expires_ms: expires & !TRANSIENT, transient: expires & TRANSIENT != 0 }
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         Some(Self::new(reader.u64()?, reader.u64()?, reader.u64()?))
@@ -60,6 +61,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    #[inline]
     pub(crate) fn decode(payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let (head, targets) = (reader.u32()? as usize, reader.u32()? as usize);
@@ -68,6 +70,7 @@ impl<'a> Message<'a> {
         message.targets().all(|target| target.position <= POSITION_MAX).then_some(message)
     }
 
+    #[inline]
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target> + 'a {
         self.targets.chunks_exact(TARGET_BYTES).filter_map(Target::decode)
     }

@@ -4,8 +4,7 @@
 //! a `Storage` through a window; a digest comes out, with what was torn or damaged beside it. It must never change
 //! the file, nor trust a length it has not checked. Rule: docs/internals/segment.md, "Recovery".
 
-use crc32c::crc32c;
-
+use crate::checksum::crc32c;
 use crate::digest::{Digest, DigestBuilder};
 use crate::error::Fault;
 use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, LogHeader, Opened, RECORD_ALIGN, RECORD_HEADER_BYTES};

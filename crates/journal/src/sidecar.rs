@@ -8,9 +8,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crc32c::crc32c;
-
 use crate::bytes::{Reader, patch};
+use crate::checksum::crc32c;
 use crate::digest::{BarrierAt, Digest, DigestRow, Drops, live_entries};
 use crate::error::Fault;
 use crate::format::{FILE_HEADER_BYTES, FORMAT_VERSION, Opened, PAYLOAD_BYTES_MAX, open_header, seal_header};

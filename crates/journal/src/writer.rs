@@ -8,9 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crc32c::crc32c;
-
 use crate::bytes::patch;
+use crate::checksum::crc32c;
 use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, span};
 use crate::record::{BATCH_PAYLOAD_BYTES, BatchHead};
 

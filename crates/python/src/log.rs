@@ -178,10 +178,14 @@ pub(crate) fn snapshot(
     asked: Asked,
 ) -> ArrowStream {
     let (files, whole) = (Arc::new(Files::read_only(files.root())), asked.whole);
-    let end = range.end.min(tail.next);
+    let (first, end) = (tail.bounds.start, range.end.min(tail.bounds.end));
     let open = move || {
+        // The files may not yet say that what stood before is settled.
+        if whole && range.start < first.min(end) {
+            return Err(ReadError::Gap { position: range.start, next: Some(first) });
+        }
         let view = View::open(files, tail.number)?;
-        Ok(Cursor::new(view, range.start, end).with_tail(tail.messages).whole(whole))
+        Ok(Cursor::new(view, range.start.max(first), end).with_tail(tail.messages).whole(whole))
     };
     ArrowStream::new(LogStream::new(asked.options(constants), open))
 }
