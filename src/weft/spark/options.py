@@ -18,9 +18,9 @@ from weft.model.errors import ConfigError
 EARLIEST, LATEST = "earliest", "latest"
 SLICE_ROWS = 250_000
 READ = (
-    "url", "path", "lake", "stream", "streams", "pattern", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay",
-    "failOnDataLoss", "minPartitions", "maxRowsPerPartition", "query",
+    "url", "path", "vhost", "lake", "stream", "streams", "pattern", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",
+    "maxTriggerDelay", "failOnDataLoss", "minPartitions", "maxRowsPerPartition", "query",
 )  # fmt: skip
 WRITE = ("url", "exchange", "routingKey", "address", "producer", "batch", "ratePerSecond", "inFlight", "headers")
 
@@ -32,6 +32,7 @@ class ReadOptions:
     streams: tuple[str, ...]
     url: str | None = None
     path: str | None = None
+    vhost: str = "/"
     lake: str | None = None
     starting: str | Mapping[str, int] | int = EARLIEST
     """`earliest`, `latest`, offsets by `stream/shard`, or a time in microseconds."""
@@ -80,6 +81,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         streams=streams,
         url=given.get("url"),
         path=given.get("path"),
+        vhost=given.get("vhost", "/"),
         lake=given.get("lake"),
         starting=_bound(given, "starting", EARLIEST),
         ending=_bound(given, "ending", LATEST),

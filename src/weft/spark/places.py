@@ -7,6 +7,7 @@ It must never keep a log open longer than its process, and never decide what is 
 from __future__ import annotations
 
 from weft.model.errors import ConfigError
+from weft.spark.files import Files
 from weft.spark.lake import Lake
 from weft.spark.logs import Joined, Log
 from weft.spark.options import ReadOptions
@@ -14,7 +15,7 @@ from weft.spark.options import ReadOptions
 
 def open_log(options: ReadOptions) -> Log:
     """The log that the options name."""
-    live: Log | None = None
+    live: Log | None = Files(options.path, options.vhost) if options.path else None
     if options.lake:
         return Joined(Lake(options.lake), live) if live is not None else Lake(options.lake)
     if live is None:

@@ -25,6 +25,28 @@ MASTER = "local[2,3]"
 """Two threads, and three attempts per task: plain `local[2]` fails a query at the first hiccup of a network."""
 
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has chosen the master and started the JVM already."""
+
+PLAIN = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "50",
+}
+LOCAL = {
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+}
+"""A session of this machine: few partitions, no network but the loopback, no process per checkpoint file."""
+
 ARCHIVES_MAX = 4
 """Class archives kept: each is 100 MB and more, and belongs to one version of Java and Spark."""
 
@@ -55,46 +77,22 @@ def session(
     name: str = "weft", *, master: str | None = None, conf: Mapping[str, str] | None = None, java_options: str = ""
 ) -> SparkSession:
     """The session of this process, made if there is none, with `format("weft")` known to it."""
-    chosen = master or os.environ.get("WEFT_SPARK_MASTER") or MASTER
     builder = SparkSession.builder.appName(name)
-    settings = dict(_settings(chosen))
-    if "spark.master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "") or os.environ.get("SPARK_ENV_LOADED"):
-        # Under spark-submit the master was chosen by whoever submitted.
-        settings.pop("spark.master")
-    if chosen.startswith("local") and SparkSession.getActiveSession() is None:
-        settings |= _quick_start(java_options)
+    if SUBMITTED in os.environ:
+        settings = dict(PLAIN)
+    else:
+        settings = {"spark.master": master or MASTER, **PLAIN}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if settings["spark.master"].startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            settings |= LOCAL
+            if SparkSession.getActiveSession() is None:
+                settings |= _quick_start(java_options)
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
-
-
-def _settings(master: str) -> Mapping[str, str]:
-    """What holds for every session of ours; a local one needs no network but the loopback."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.master": master,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.streaming.numRecentProgressUpdates": "50",
-    }
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= {
-            "spark.default.parallelism": "2",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
-        }
-    return settings
 
 
 def _quick_start(java_options: str) -> Mapping[str, str]:

@@ -1,0 +1,86 @@
+"""A node's own files as a log: streams read straight from its data folder, whether the node runs or not.
+
+Owns which streams a folder has, as extents, and their readers. A folder and a virtual host come in; extents and record
+batches go out, built by the kernel without a Python object per message.
+It must never disturb the node or write into its folder. What is told is what the disk has, so a row
+that is read here was never seen before it was safe.
+The life of a stream is the number its queue was given when it was made (docs/internals/segment.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from weft.log import DEFINITIONS, MESSAGES, LogReader, StoredQueue, stored_queues
+from weft.spark.logs import ROWS_PER_BATCH, chosen
+from weft.spark.offsets import Extent
+
+BATCH_BYTES = 4 << 20
+"""What a batch takes at most, but for a single message: Spark is fastest with a few megabytes."""
+
+
+@dataclass
+class Files:
+    """The streams of one virtual host in a data folder."""
+
+    folder: str
+    vhost: str = "/"
+    _queues: list[StoredQueue] = field(default_factory=list, repr=False)
+    _stamp: tuple[int, ...] = field(default=(), repr=False)
+    _readers: dict[int, LogReader] = field(default_factory=dict, repr=False)
+
+    def extents(self, names: Sequence[str]) -> list[Extent]:
+        found = []
+        for queue in self._streams():
+            if chosen(queue.name, names):
+                reader = self._reader(queue.number, queue.name)
+                first, end = reader.offsets()
+                messages = reader.messages()
+                row_bytes = reader.bytes() // messages if messages else 0
+                found.append(Extent(queue.name, 0, str(queue.number), first, end, row_bytes))
+        return found
+
+    def read(
+        self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
+    ) -> Iterator[pa.RecordBatch]:
+        reader = self._reader(int(extent.life), extent.stream)
+        stream = reader.read(start, end, list(columns), batch_rows=rows, batch_bytes=BATCH_BYTES)
+        yield from pa.RecordBatchReader.from_stream(stream)
+
+    def offset_at(self, extent: Extent, time_us: int) -> int:
+        return self._reader(int(extent.life), extent.stream).find(time_us)
+
+    def _streams(self) -> list[StoredQueue]:
+        """The streams that are declared; the definitions are read again only when they have changed."""
+        definitions = Path(self.folder) / DEFINITIONS
+        stamp = _stamp(definitions) + _stamp(Path(f"{definitions}-wal"))
+        if stamp != self._stamp or not stamp:
+            self._queues = [
+                queue for queue in stored_queues(self.folder) if queue.is_stream and queue.vhost == self.vhost
+            ]
+            self._stamp = stamp
+        return self._queues
+
+    def _reader(self, number: int, name: str) -> LogReader:
+        if number not in self._readers:
+            folder = os.path.join(self.folder, MESSAGES)
+            self._readers[number] = LogReader(folder, number, stream=name, origin=_node_name(self.folder))
+        return self._readers[number]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size
+
+
+def _node_name(folder: str) -> str:
+    """The node's name, which is that of its folder unless the operator chose otherwise."""
+    return Path(folder).resolve().name
