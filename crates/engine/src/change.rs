@@ -84,6 +84,7 @@ pub struct LinkOrder {
     pub durable: bool,
     pub priority: i32,
     pub relay: bool,
+    pub circles: bool,
     pub discard: bool,
     pub refusal: Refusal,
 }

@@ -1,10 +1,10 @@
 //! Who holds how much message memory, and who must wait.
 //!
 //! Owns the ledger of the node, one account per connection, and one within it per link that wants it. Each message
-//! carries a `Charge` that is written at its birth and erased when its last holder lets go, so nothing can be forgotten. It must never decide by itself to stop
-//! anyone: it answers `over`. Rule: dynamic thresholds as in shared-memory switches (Choudhury and Hahne 1998): an
-//! account may hold at most as much as is still free, so a flood stops at half of the memory and there is always room
-//! for those whose messages flow.
+//! carries a `Charge` that is written at its birth and erased when its last holder lets go, so nothing can be
+//! forgotten. It must never decide by itself to stop anyone: it answers `over`. Rule: dynamic thresholds as in
+//! shared-memory switches (Choudhury and Hahne 1998): an account may hold at most as much as is still free, so a flood
+//! stops at half of the memory and there is always room for those whose messages flow.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -17,6 +17,8 @@ use crate::message::{Body, Kind, Message, Name};
 
 /// The property of attach by which two nodes agree to relay; its value is the name of who says it.
 pub const RELAY_PROPERTY: &str = "weft:relay";
+/// The property by which they agree that messages may come back to a node.
+pub const CIRCLES_PROPERTY: &str = "weft:circles";
 /// Message annotations: identity, trace, and the properties of a 0-9-1 message as they were.
 pub const ID: &str = "x-opt-weft-id";
 pub const TRACE: &str = "x-opt-weft-trace";
@@ -47,7 +49,7 @@ pub enum Trace<'m> {
 
 impl<'m> Trace<'m> {
     /// Calls `each` with every name, the origin's first, until it says no.
-    fn visit(self, mut each: impl FnMut(&'m [u8]) -> bool) {
+    pub fn visit(self, mut each: impl FnMut(&'m [u8]) -> bool) {
         match self {
             Self::None => {}
             Self::List(list) => drop(list.iter().filter_map(|name| name.as_str()).all(|name| each(name.as_bytes()))),

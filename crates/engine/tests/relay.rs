@@ -329,3 +329,31 @@ fn a_dead_letter_may_go_back_to_where_it_came_from() {
     assert_eq!(row.get(b"queue").and_then(|name| name.as_bytes()), Some(&b"q"[..]));
     assert!(headers.get(b"x-weft-id").and_then(|id| id.as_bytes()).expect("an id").starts_with(b"b:"));
 }
+
+#[test]
+fn a_message_of_a_queue_may_go_in_circles_and_is_still_not_doubled() {
+    let (mut a, mut b, mut wire) = two();
+    fill(&mut a, "q", 20);
+    fill(&mut b, "q", 0);
+    let circling = |conn, link, direction| LinkOrder { circles: true, ..relay(conn, link, direction, "q", "q") };
+    // There and back, and there again; each way is cut once in the middle.
+    for (round, direction) in [Direction::Pull, Direction::Push, Direction::Pull].into_iter().enumerate() {
+        b.apply(open(circling(wire.dialler.raw(), 1, direction)));
+        for _ in 0..3 {
+            wire.carry_once(&mut b, &mut a);
+        }
+        let last_words = b.take_output(wire.dialler);
+        a.feed(wire.listener, &last_words);
+        wire.cut(&mut b, &mut a);
+        wire = Wire::dial(&mut b, &mut a, anonymous());
+        wire.carry(&mut b, &mut a);
+        b.apply(open(circling(wire.dialler.raw(), 1, direction)));
+        wire.carry(&mut b, &mut a);
+        let conn = wire.dialler.raw();
+        b.apply(vec![Change::CloseLink { conn, link: 1, closed: true }]);
+        wire.carry(&mut b, &mut a);
+        let expected = if round % 2 == 0 { (0, 20) } else { (20, 0) };
+        assert_eq!((a.queue("q").0, b.queue("q").0), expected, "round {round}");
+    }
+    assert_eq!(a.engine.stats()["looped"] + b.engine.stats()["looped"], 0);
+}

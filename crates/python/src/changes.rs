@@ -194,6 +194,7 @@ impl Fields<'_, '_> {
             durable: self.get("durable")?,
             priority: self.get("priority")?,
             relay: self.get("relay")?,
+            circles: self.get("circles")?,
             discard: self.get("discard")?,
             refusal,
         })

@@ -440,8 +440,9 @@ class Federation:
             credit=route.credit,
             backlog_max=route.backlog_max or None,
             durable=durable,
+            relay=True,
             # A queue's message is one copy: it may come back to where it was published, to be worked on there.
-            relay=route.kind != "queue",
+            circles=route.kind == "queue",
             # What no binding here wants is forgotten, as for any publisher; what was in a queue stays there.
             refusal="modify" if route.kind == "queue" else "accept",
         )
@@ -461,7 +462,8 @@ class Federation:
             vhost=route.vhost,
             queue=route.queue if route.kind == "queue" else bridge_name(bridge_of, route.name),
             credit=route.credit,
-            relay=route.kind != "queue",
+            relay=True,
+            circles=route.kind == "queue",
             discard=route.kind != "queue",
         )
         return self._carriers.open(uplink.link.name, route.name, ask)

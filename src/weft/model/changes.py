@@ -283,6 +283,8 @@ class OpenLink:
     """Among the consumers of the queue, at whichever end it is."""
     relay: bool = False
     """Messages carry their identity and the nodes they passed (docs/reference/links.md); none passes a node twice."""
+    circles: bool = False
+    """relay: a message may come back to a node, because only one node has it at a time: for routes of queues."""
     discard: bool = False
     """push: what the peer has seen already is dropped, since the queue serves this link alone; else it stays."""
     refusal: Literal["modify", "release", "reject", "accept"] = "modify"

@@ -66,8 +66,8 @@ impl Broker {
     }
 
     /// A message came by a relay link. Some: this node has had it for the same `goal`, and it is to be answered as if
-    /// it were published. None: publish it next; its id is remembered with it. Goals count, because a message of several
-    /// queues may come once for each.
+    /// it were published. None: publish it next; its id is remembered with it. Goals count, because a message of
+    /// several queues may come once for each.
     pub fn fabric_barrier(&mut self, message: &Message, goal: &[&[u8]]) -> Option<Published> {
         self.guards.clear();
         let now_ms = self.wall_ns / 1_000_000;

@@ -204,7 +204,8 @@ impl Session {
     ) -> Result<(), Refusal> {
         let relay = relay_of(attach);
         let goal = Self::goal(broker, self.vhost, plan, relay.is_some())?;
-        let properties = relay_properties(broker, relay.is_some());
+        let circles = circles_of(attach);
+        let properties = relay_properties(broker, relay.is_some(), circles);
         let Some(AttachTarget::Target(asked)) = attach.target else {
             return Err((condition::INVALID_FIELD, "no target".to_owned()));
         };
@@ -222,7 +223,8 @@ impl Session {
         };
         self.write_attach(io, number, &answer)?;
         io.publishes = true;
-        let common = Common { relay: relay.map(Rc::from), ..self.common(broker, attach, plan, asked.expiry_policy) };
+        let common =
+            Common { relay: relay.map(Rc::from), circles, ..self.common(broker, attach, plan, asked.expiry_policy) };
         self.put_inlet(io, broker, number, attach, common, goal, resuming);
         Ok(())
     }
@@ -306,10 +308,11 @@ impl Session {
         if let Some((reader, marked)) = reading(broker, queue, attach)? {
             (consumer.reader, consumer.filter) = (Some(reader), Filter::and_marked(consumer.filter, marked));
         }
-        if let Some(peer) = relay {
+        if let Some(peer) = relay.filter(|_| !circles_of(attach)) {
             consumer.filter = Filter::not_through(consumer.filter, peer);
         }
-        let properties = relay_properties(broker, relay.is_some());
+        let circles = circles_of(attach);
+        let properties = relay_properties(broker, relay.is_some(), circles);
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
             (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));
@@ -337,7 +340,11 @@ impl Session {
         self.write_attach(io, number, &answer)?;
         self.links_made = self.links_made.wrapping_add(1);
         let outlet = Outlet {
-            common: Common { relay: relay.map(Rc::from), ..self.common(broker, attach, plan, asked.expiry_policy) },
+            common: Common {
+                relay: relay.map(Rc::from),
+                circles,
+                ..self.common(broker, attach, plan, asked.expiry_policy)
+            },
             number: self.links_made,
             consumer: broker.join(consumer),
             credit: 0,
@@ -373,12 +380,21 @@ pub(super) fn relay_of<'a>(attach: &Attach<'a>) -> Option<&'a str> {
 }
 
 /// The property by which this node asks for a relay link, or agrees to one.
-pub(super) fn relay_properties(broker: &Broker, relays: bool) -> MapBuf {
+pub(super) fn relay_properties(broker: &Broker, relays: bool, circles: bool) -> MapBuf {
     let mut map = MapBuf::new();
     if relays {
         map.put(Value::Symbol(relay::RELAY_PROPERTY), Value::String(&broker.node));
     }
+    if relays && circles {
+        map.put(Value::Symbol(relay::CIRCLES_PROPERTY), Value::Bool(true));
+    }
     map
+}
+
+/// Does the peer let messages of a relay link come back?
+fn circles_of(attach: &Attach<'_>) -> bool {
+    let value = attach.properties.and_then(|map| map.get(relay::CIRCLES_PROPERTY));
+    value.and_then(|value| value.as_bool()).unwrap_or(false)
 }
 
 /// What every answer repeats.

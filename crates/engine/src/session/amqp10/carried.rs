@@ -21,7 +21,7 @@ use crate::broker::{Broker, Published};
 use crate::conn::Io;
 use crate::memory::Charge;
 use crate::message::{Body, Kind, Message, Name, Traits};
-use crate::relay::{Carried, NODES_MAX};
+use crate::relay::{Carried, NODES_MAX, Passed};
 
 impl Inlet {
     /// Do its messages come from another node's queues?
@@ -160,17 +160,26 @@ impl Inlet {
     fn had(&mut self, broker: &mut Broker, message: &Message) -> Option<Published> {
         self.common.relay.as_ref()?;
         let vhost = broker.vhosts.get(self.vhost).map_or_else(|| broker.no_name(), |vhost| Rc::clone(&vhost.name));
-        match &self.goal {
-            Goal::Queue { queue } => broker.fabric_barrier(message, &[&vhost, b"q", queue]),
-            _ => broker.fabric_barrier(message, &[&vhost, b"x", &message.exchange, &message.routing_key]),
+        let mut goal: Vec<&[u8]> = match &self.goal {
+            Goal::Queue { queue } => vec![&vhost, b"q", queue],
+            _ => vec![&vhost, b"x", &message.exchange, &message.routing_key],
+        };
+        let passed = Passed::of(message);
+        if self.common.circles {
+            // It may come again, but not by the same way.
+            passed.trace.visit(|name| {
+                goal.push(name);
+                true
+            });
         }
+        broker.fabric_barrier(message, &goal)
     }
 
     /// The answer to a message that goes no further: it was here before, or has gone astray.
     fn stop_loop(&mut self, broker: &mut Broker, carried: &Carried<'_>) -> Option<Verdict> {
         self.common.relay.as_ref()?;
         let trace = carried.passed.trace;
-        if trace.contains(broker.node.as_bytes()) {
+        if !self.common.circles && trace.contains(broker.node.as_bytes()) {
             self.looped += 1;
             broker.totals.looped += 1;
             return Some(Verdict::Accepted);

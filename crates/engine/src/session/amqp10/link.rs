@@ -44,13 +44,15 @@ pub(super) struct Common {
     pub own: Option<u64>,
     /// The name of the peer's node, if this is a relay link; empty if the peer is none of ours.
     pub relay: Option<Rc<str>>,
+    /// A message may come back to a node it has passed.
+    pub circles: bool,
     /// Messages that crossed it.
     pub messages: u64,
 }
 
 impl Common {
     pub(super) fn new(name: Rc<str>) -> Self {
-        Self { name, outlives_session: false, watch: None, own: None, relay: None, messages: 0 }
+        Self { name, outlives_session: false, watch: None, own: None, relay: None, circles: false, messages: 0 }
     }
 
     /// What messages get that leave by this link.

@@ -59,7 +59,7 @@ impl Session {
             return Err((condition::NOT_FOUND, format!("no vhost '{}'", order.vhost)));
         };
         let relay = order.relay.then(|| Rc::from(""));
-        let common = Common { own: Some(order.link), relay, ..Common::new(Rc::clone(&name)) };
+        let common = Common { own: Some(order.link), relay, circles: order.circles, ..Common::new(Rc::clone(&name)) };
         let link = match order.direction {
             Direction::Pull => {
                 io.publishes = true;
@@ -237,7 +237,7 @@ impl Session {
         let target = ConsumerTarget::Amqp10 { session: place.0, handle: place.1 };
         let mut consumer = Consumer::new(queue, io.id.raw(), target);
         (consumer.priority, consumer.discards) = (order.priority, order.discard);
-        if !node.is_empty() {
+        if !node.is_empty() && !order.circles {
             consumer.filter = Filter::not_through(None, node);
         }
         let consumer = broker.join(consumer);
@@ -451,7 +451,7 @@ fn filter_of(order: &LinkOrder) -> MapBuf {
 }
 
 fn properties_of(broker: &Broker, order: &LinkOrder) -> MapBuf {
-    let mut map = attach::relay_properties(broker, order.relay);
+    let mut map = attach::relay_properties(broker, order.relay, order.circles);
     if order.priority != 0 && order.direction == Direction::Pull {
         map.put(Value::Symbol("rabbitmq:priority"), Value::Int(order.priority));
     }
