@@ -202,10 +202,9 @@ impl Session {
         attach: &Attach<'_>,
         plan: &LinkPlan,
     ) -> Result<(), Refusal> {
-        let relay = relay_of(attach);
-        let goal = Self::goal(broker, self.vhost, plan, relay.is_some())?;
-        let circles = circles_of(attach);
-        let properties = relay_properties(broker, relay.is_some(), circles);
+        let relays = relay_of(attach).is_some();
+        let goal = Self::goal(broker, self.vhost, plan, relays)?;
+        let properties = relay_properties(broker, relays, circles_of(attach));
         let Some(AttachTarget::Target(asked)) = attach.target else {
             return Err((condition::INVALID_FIELD, "no target".to_owned()));
         };
@@ -303,16 +302,11 @@ impl Session {
     ) -> Result<(), Refusal> {
         let asked = attach.source.unwrap_or_default();
         let queue = usable_queue(io, broker, self.vhost, plan.queue.as_deref().unwrap_or_default())?;
-        let relay = relay_of(attach);
         let mut consumer = consumer_of(io, queue, number, attach, plan)?;
         if let Some((reader, marked)) = reading(broker, queue, attach)? {
             (consumer.reader, consumer.filter) = (Some(reader), Filter::and_marked(consumer.filter, marked));
         }
-        if let Some(peer) = relay.filter(|_| !circles_of(attach)) {
-            consumer.filter = Filter::not_through(consumer.filter, peer);
-        }
-        let circles = circles_of(attach);
-        let properties = relay_properties(broker, relay.is_some(), circles);
+        let properties = relay_properties(broker, relay_of(attach).is_some(), circles_of(attach));
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
             (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));
@@ -340,11 +334,7 @@ impl Session {
         self.write_attach(io, number, &answer)?;
         self.links_made = self.links_made.wrapping_add(1);
         let outlet = Outlet {
-            common: Common {
-                relay: relay.map(Rc::from),
-                circles,
-                ..self.common(broker, attach, plan, asked.expiry_policy)
-            },
+            common: self.common(broker, attach, plan, asked.expiry_policy),
             number: self.links_made,
             consumer: broker.join(consumer),
             credit: 0,
@@ -369,7 +359,8 @@ impl Session {
         let outlives_session = matches!(expiry, TerminusExpiryPolicy::ConnectionClose | TerminusExpiryPolicy::Never);
         let vhost = broker.vhosts.get(self.vhost).map(|vhost| String::from_utf8_lossy(&vhost.name).into_owned());
         let watch = plan.watch.then(|| (vhost.unwrap_or_default(), plan.queue.clone().unwrap_or_default()));
-        Common { outlives_session, watch, ..Common::new(attach.name.into()) }
+        let (relay, circles) = (relay_of(attach).map(Rc::from), circles_of(attach));
+        Common { outlives_session, watch, relay, circles, ..Common::new(attach.name.into()) }
     }
 }
 
@@ -425,6 +416,9 @@ fn consumer_of(
     let not_from = plan.no_local.then(|| io.id.raw());
     consumer.filter = Filter::compile(plan.selector.as_deref(), plan.subject_filter.as_deref(), not_from)
         .map_err(|error| (condition::INVALID_FIELD, format!("bad selector: {error}")))?;
+    if let Some(peer) = relay_of(attach).filter(|_| !circles_of(attach)) {
+        consumer.filter = Filter::not_through(consumer.filter, peer);
+    }
     (consumer.browse, consumer.discards) = (plan.browse, plan.discard);
     let priority = attach.properties.and_then(|map| map.get("rabbitmq:priority").or_else(|| map.get("x-priority")));
     consumer.priority = priority.and_then(|value| value.as_i64()).map_or(0, |p| p.clamp(-1 << 30, 1 << 30) as i32);
