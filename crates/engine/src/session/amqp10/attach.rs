@@ -222,8 +222,7 @@ impl Session {
         };
         self.write_attach(io, number, &answer)?;
         io.publishes = true;
-        let common =
-            Common { relay: relay.map(Rc::from), circles, ..self.common(broker, attach, plan, asked.expiry_policy) };
+        let common = self.common(broker, attach, plan, asked.expiry_policy);
         self.put_inlet(io, broker, number, attach, common, goal, resuming);
         Ok(())
     }
