@@ -21,6 +21,10 @@ COMMANDS = {
     "up": "run a node in the foreground",
     "config": "show what a configuration file may hold, or check one",
     "log": "show what streams and durable queues hold, from a data folder",
+    "link": "connections that a node keeps to other nodes",
+    "route": "what those links carry",
+    "exchange": "exchanges of a node, and bindings",
+    "queue": "queues of a node",
     "hash-password": "turn a password into the line a configuration file holds",
     "pipeline": "run Spark jobs over streams, and show what they found",
 }

@@ -10,7 +10,7 @@ Rule: what a link carries is asked for again, and verified, each time it comes u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.federation import control
@@ -177,6 +177,12 @@ class Federation:
     def route(self, name: str) -> Route | None:
         """A route as it was asked for."""
         return self._routes.get(name)
+
+    def make_durable(self, name: str) -> Link:
+        """A link that is to survive from now on; its connection stays as it is."""
+        uplink = self._uplinks[name]
+        uplink.link = replace(uplink.link, durable=True)
+        return uplink.link
 
     def neighbours(self) -> list[str]:
         """Nodes that can be told something now."""

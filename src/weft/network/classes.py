@@ -80,7 +80,7 @@ class Routes(Provider):
         known = [row["name"] for row in self._network.federation.routes()]
         self._network.add_route(route)
         if route.name not in known:
-            about = {"link": route.link, "kind": route.kind, "direction": route.direction}
+            about = {"link": route.link, "carries": route.kind, "direction": route.direction}
             self._manager.events.tell("route", "created", route.name, vhost, **about)
         return route.name
 

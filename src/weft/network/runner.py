@@ -56,6 +56,8 @@ class Network:
         """Takers of control messages that are not federation's, by their op."""
         self._store = store
         self._configured: set[tuple[str, str]] = set()
+        self._orphans: list[Route] = []
+        """Stored routes whose link is not there."""
         self._driver: Driver | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -71,8 +73,14 @@ class Network:
         for table in self._store.objects(LINK).values():
             self._do(self.federation.put_link(link_of(table), monotonic_ns()))
         for table in self._store.objects(ROUTE).values():
-            self._do(self.federation.put_route(route_of(table), monotonic_ns()))
+            self._restore_route(route_of(table))
         self._rearm()
+
+    def _restore_route(self, route: Route) -> None:
+        try:
+            self._do(self.federation.put_route(route, _now()))
+        except Refused:
+            self._orphans.append(route)  # its link may be in the configuration file
 
     def appear(self, vhost: str, address: str) -> list[Change]:
         """The queue for control messages in a virtual host, when somebody asks for it first."""
@@ -110,6 +118,11 @@ class Network:
         self._configured = names
         for link in wanted_links:
             self._do(self.federation.put_link(link, _now()))
+        orphans, self._orphans = self._orphans, []
+        for route in orphans:
+            self._restore_route(route)
+        for route in self._orphans:
+            LOG.warning("route %s rests: there is no link %s", route.name, route.link)
         for route in wanted_routes:
             try:
                 self._do(self.federation.put_route(route, _now()))
@@ -132,6 +145,8 @@ class Network:
         """Make a route, or change it."""
         self._refuse_configured(ROUTE, route.name)
         steps = self.federation.put_route(route, _now())
+        if route.durable and (LINK, route.link) not in self._configured:
+            self._keep(LINK, self.federation.make_durable(route.link))  # what survives needs what it stands on
         self._keep(ROUTE, route)
         self._do(steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from unit.network.fabric import Nodes, keys, take, until
@@ -50,6 +51,30 @@ async def test_a_service_is_reachable_from_every_local_node_within_a_second() ->
         service.close()  # type: ignore[attr-defined]
         await until(lambda: not keys(nodes["local1"], "service_gateway.direct"))
         assert await nodes["local1"].directory.entries("/services") == []
+
+
+async def test_requests_are_balanced_by_who_is_free() -> None:
+    async with Nodes() as fabric:
+        await _paypal(fabric, locals_=1)
+        nodes = fabric.nodes
+        done = {"remote0": 0, "remote1": 0}
+
+        async def work(name: str, pause_s: float) -> None:
+            async for request in _serve(nodes[name]):  # type: ignore[attr-defined]
+                await asyncio.sleep(pause_s)
+                request.accept()
+                done[name] += 1
+
+        tasks = [asyncio.create_task(work("remote0", 0.002)), asyncio.create_task(work("remote1", 0.004))]
+        await until(lambda: keys(nodes["local0"], "service_gateway.direct"))
+        await until(lambda: len(nodes["local0"].directory.known()) == 2)
+        for number in range(600):
+            await nodes["local0"].send("service_gateway.direct/user.lifecycle.request", str(number))
+        await until(lambda: sum(done.values()) == 600, 30)
+        for task in tasks:
+            task.cancel()
+        share = done["remote0"] / 600
+        assert 0.55 < share < 0.78, done
 
 
 async def test_the_service_of_a_dead_node_is_withdrawn() -> None:
