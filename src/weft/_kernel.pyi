@@ -34,9 +34,11 @@ __all__ = [
     "Client",
     "Delivery",
     "DiskJob",
+    "EncodedMessages",
     "Engine",
     "LogReader",
     "decode_value",
+    "encode_messages",
     "encode_value",
     "keep_buffers",
 ]
@@ -77,6 +79,26 @@ class ArrowStream:
     """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+@final
+class EncodedMessages:
+    """Messages that wait to be sent, by `Client.send_encoded`."""
+
+    def __len__(self) -> int: ...
+
+def encode_messages(
+    rows: Any,
+    *,
+    identity: str | None = None,
+    first: int = 0,
+    addressed: bool = False,
+    headers: dict[str, str] | None = None,
+) -> EncodedMessages:
+    """Every row of a table (anything with `__arrow_c_stream__`) as an AMQP 1.0 message; docs/reference/columns.md, "Back".
+
+    Rows without a `message_id` get `identity:number`, counted from `first`. `addressed`: `address`, or `exchange` and
+    `routing_key`, become the `to` of each. ValueError says which column or row is wrong, before anything is sent.
+    """
 
 @final
 class LogReader:
@@ -371,6 +393,10 @@ class Client:
         content_encoding, expires_at, created_at, group_id, group_sequence, reply_to_group_id, headers, annotations.
         `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes.
         """
+    def send_encoded(
+        self, link: int, messages: EncodedMessages, count_max: int, *, settled: bool = False
+    ) -> int:
+        """Send the next of some messages, at most `count_max`; the number of the first, the others follow."""
     def declare(self, link: int) -> int: ...
     def discharge(self, link: int, txn: bytes, fail: bool) -> int: ...
     def forget(self, link: int, number: int) -> bool:

@@ -10,6 +10,8 @@
 mod amqp091;
 mod amqp10;
 mod builder;
+mod cells;
+mod encode;
 mod facts;
 mod log;
 mod row;
@@ -17,7 +19,9 @@ mod schema;
 mod text;
 
 pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as ArrowStream;
+pub use arrow_array::ffi_stream::RecordBatchStreamReader as Batches;
 pub use builder::{Builder, Constants};
+pub use encode::{Mapping, NoMessage, encode_messages};
 pub use log::{LogStream, Options, find, times};
 pub use row::Row;
 pub use schema::{Column, UnknownColumn, schema};

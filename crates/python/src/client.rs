@@ -16,6 +16,7 @@ use crate::delivery::Delivery;
 use crate::engine::with_bytes;
 use crate::errors::local_error;
 use crate::outgoing::{self, Words};
+use crate::rows::EncodedMessages;
 use crate::{tables, values};
 
 /// The machine, of which one thread at a time holds everything there is.
@@ -263,6 +264,25 @@ impl Client {
         let mut first = None;
         for message in encoded {
             let number = self.native.0.send(link, message, settled, txn.as_ref());
+            let number = number.map_err(|mistake| local_error(py, &mistake.to_string()))?;
+            first.get_or_insert(number);
+        }
+        first.ok_or_else(|| local_error(py, "there is nothing to send"))
+    }
+
+    /// Sends the next of some encoded messages, at most `count_max`: the number of the first.
+    #[pyo3(signature = (link, messages, count_max, *, settled = false))]
+    fn send_encoded(
+        &mut self,
+        py: Python<'_>,
+        link: u32,
+        messages: &mut EncodedMessages,
+        count_max: usize,
+        settled: bool,
+    ) -> PyResult<u64> {
+        let mut first = None;
+        for message in messages.take(count_max) {
+            let number = self.native.0.send(link, message, settled, None);
             let number = number.map_err(|mistake| local_error(py, &mistake.to_string()))?;
             first.get_or_insert(number);
         }

@@ -13,6 +13,7 @@ mod errors;
 mod events;
 mod log;
 mod outgoing;
+mod rows;
 mod tables;
 mod values;
 
@@ -82,6 +83,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<delivery::Delivery>()?;
     module.add_class::<log::ArrowStream>()?;
     module.add_class::<log::LogReader>()?;
+    module.add_class::<rows::EncodedMessages>()?;
+    module.add_function(wrap_pyfunction!(rows::encode_messages, module)?)?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
     module.add_function(wrap_pyfunction!(values::encode_value, module)?)?;
     module.add_function(wrap_pyfunction!(values::decode_value, module)?)?;
