@@ -94,7 +94,7 @@ def encode_messages(
     addressed: bool = False,
     headers: dict[str, str] | None = None,
 ) -> EncodedMessages:
-    """Every row of a table (anything with `__arrow_c_stream__`) as an AMQP 1.0 message; docs/reference/columns.md, "Back".
+    """Every row of a table (anything with `__arrow_c_stream__`) as an AMQP 1.0 message: docs/reference/columns.md.
 
     Rows without a `message_id` get `identity:number`, counted from `first`. `addressed`: `address`, or `exchange` and
     `routing_key`, become the `to` of each. ValueError says which column or row is wrong, before anything is sent.
@@ -393,9 +393,7 @@ class Client:
         content_encoding, expires_at, created_at, group_id, group_sequence, reply_to_group_id, headers, annotations.
         `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes.
         """
-    def send_encoded(
-        self, link: int, messages: EncodedMessages, count_max: int, *, settled: bool = False
-    ) -> int:
+    def send_encoded(self, link: int, messages: EncodedMessages, count_max: int, *, settled: bool = False) -> int:
         """Send the next of some messages, at most `count_max`; the number of the first, the others follow."""
     def declare(self, link: int) -> int: ...
     def discharge(self, link: int, txn: bytes, fail: bool) -> int: ...

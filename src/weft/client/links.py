@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft._kernel import Delivery
+from weft._kernel import Delivery, EncodedMessages
 from weft.model.errors import DeadlineExceeded, LocalProtocolError, Undelivered, WeftError
 
 if TYPE_CHECKING:
@@ -139,6 +139,20 @@ class Outlet(Link):
         core.kick()
         if settled:
             ticket.done()
+
+    def send_encoded(self, messages: EncodedMessages, count_max: int, ticket: Any) -> int:
+        """Send the next of some encoded messages, as many as the window has room for; how many that were."""
+        core = self.core
+        with core.lock:
+            if self.error is not None:
+                raise self.error
+            count = min(count_max, len(messages), self.window - len(self._pending))
+            if count <= 0:
+                return 0
+            first = core.machine.send_encoded(self.number, messages, count)
+            self._pending.update(dict.fromkeys(range(first, first + count), ticket))
+        core.kick()
+        return count
 
     def control(self, ask: Callable[[int], int], ticket: Any) -> None:
         """Ask the coordinator behind this link; the ticket is done with its answer."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Iterator
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from weft._kernel import EncodedMessages, encode_messages
 from weft.client import Fabric
 from weft.client.links import Outlet
 from weft.client.tickets import Ticket
@@ -27,21 +27,6 @@ from weft.spark.options import WriteOptions, split_address
 
 CONFIRM_TIMEOUT_S = 120.0
 """How long a message may wait for its confirm: a node that is restarted is back before."""
-
-PROPERTIES = {
-    "message_id": "message_id",
-    "correlation_id": "correlation_id",
-    "reply_to": "reply_to",
-    "content_type": "content_type",
-    "content_encoding": "content_encoding",
-    "app_id": "group_id",
-    "user_id": "user_id",
-    "creation_time": "created_at",
-    "priority": "priority",
-    "ttl_ms": "ttl_ms",
-    "durable": "durable",
-}
-"""The client's names for columns; those of AMQP 1.0, as docs/reference/mapping.md pairs them."""
 
 
 def address(exchange: str, routing_key: str) -> str:
@@ -81,7 +66,13 @@ class Outbox:
 
     def send(self, batch: pa.RecordBatch, identity: str, first: int) -> None:
         """Send the rows of a batch; rows without an id get one from the identity and their number."""
-        self._runner.run(self._send(list(self._messages(batch, identity, first))))
+        addressed = self._outlet.address is None
+        rows, headers = self._addressed(batch) if addressed else _plain(batch), dict(self.options.headers)
+        try:
+            messages = encode_messages(rows, identity=identity, first=first, addressed=addressed, headers=headers)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._runner.run(self._send(messages))
 
     def _attach(self) -> Outlet:
         """A link to the one address of all rows, or one where every message says where it goes."""
@@ -94,19 +85,17 @@ class Outbox:
         core.add(outlet)
         return outlet
 
-    async def _send(self, messages: list[tuple[Any, dict[str, Any]]]) -> None:
+    async def _send(self, messages: EncodedMessages) -> None:
         outlet = self._outlet
         ticket = Ticket(monotonic() + CONFIRM_TIMEOUT_S, len(messages))
         self._tickets.append(ticket)
-        for body, properties in messages:
+        while len(messages):
             while outlet.is_full:
                 room = Ticket(ticket.deadline)
                 outlet.when_free(room)
                 await room.wait()
-            if self.options.rate_per_s:
-                await self._pace()
-            outlet.send((body,), properties, ticket)
-            self._sent += 1
+            count = await self._pace() if self.options.rate_per_s else len(messages)
+            self._sent += outlet.send_encoded(messages, count, ticket)
         # One batch may wait for its confirms while the next is made ready.
         await self._settle(1)
 
@@ -116,47 +105,28 @@ class Outbox:
             if ticket.left > 0:
                 await ticket.wait()
 
-    async def _pace(self) -> None:
+    async def _pace(self) -> int:
+        """How many may go now: at least one, when its time has come."""
         due = self._began + self._sent / self.options.rate_per_s
         if due > monotonic():
             await asyncio.sleep(due - monotonic())
+        return max(1, int((monotonic() - self._began) * self.options.rate_per_s) - self._sent)
 
-    def _messages(self, batch: pa.RecordBatch, identity: str, first: int) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Bodies and properties. Python objects per message, here alone: each has properties of its own."""
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        known = [(PROPERTIES[name], values) for name, values in columns.items() if name in PROPERTIES]
-        bodies, headers, kinds = columns["body"], columns.get("headers"), columns.get("type")
-        to = None if self._outlet.address is not None else self._targets(columns, batch.num_rows)
-        marks = dict(self.options.headers)
-        for row in range(batch.num_rows):
-            properties = {name: values[row] for name, values in known if values[row] is not None}
-            properties.setdefault("message_id", f"{identity}:{first + row}")
-            properties.setdefault("durable", True)
-            if to is not None:
-                properties["to"] = to[row]
-            if headers is not None and headers[row]:
-                properties["headers"] = dict(headers[row]) | marks
-            elif marks:
-                properties["headers"] = marks
-            if kinds is not None and kinds[row] is not None:
-                properties["subject"] = kinds[row]
-                properties["annotations"] = {"x-basic-type": kinds[row]}
-            yield (bodies[row] if bodies[row] is not None else b"", properties)
+    def _addressed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows with one column that says where each goes."""
+        names, options = batch.schema.names, self.options
+        if "address" in names:
+            texts = batch.column("address").dictionary_encode()
+            pairs = [split_address(text) for text in texts.dictionary.to_pylist()]
+            column = pa.array([address(*pair) for pair in pairs], pa.string()).take(texts.indices)
+            return _plain(batch).append_column("address", column)
+        rows = _plain(batch)
+        for name, value in (("exchange", options.exchange), ("routing_key", options.routing_key)):
+            column = batch.column(name) if name in names else pa.repeat(pa.scalar(value or ""), batch.num_rows)
+            rows = rows.append_column(name, column)
+        return rows
 
-    def _targets(self, columns: dict[str, list[Any]], rows: int) -> list[str]:
-        if "address" in columns:
-            pairs: Any = (split_address(text or "") for text in columns["address"])
-        else:
-            exchanges = columns.get("exchange") or [self.options.exchange or ""] * rows
-            keys = columns.get("routing_key") or [self.options.routing_key or ""] * rows
-            pairs = zip(exchanges, keys, strict=True)
-        made: dict[tuple[str, str], str] = {}
-        targets = []
-        for exchange, key in pairs:
-            place = (exchange or "", key or "")
-            if place == ("", ""):
-                raise ConfigError("a row has neither address nor exchange and routing_key: it would go nowhere")
-            if place not in made:
-                made[place] = address(*place)
-            targets.append(made[place])
-        return targets
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without what says where they go."""
+    return batch.select([name for name in batch.schema.names if name not in ("address", "exchange", "routing_key")])
