@@ -22,7 +22,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 import peers
 
 PROTON_SOURCE = Path("/usr/share/proton/examples/c/broker.c")
-TITLES = {"weft": "weft", "rabbitmq": "RabbitMQ", "proton": "Proton's broker", "relay": "plain relay"}
+TITLES = {
+    "weft": "weft",
+    "rabbitmq": "RabbitMQ",
+    "proton": "Proton's broker",
+    "relay": "plain relay",
+    "parquet": "Parquet",
+}
 CORE = max(os.sched_getaffinity(0))
 
 

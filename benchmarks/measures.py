@@ -8,12 +8,16 @@ row without one is there for comparison.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from bench import Bench, Row, Run, Runs, all_of, at_most, medians, row
+from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 
 SIZES = (1, 100, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 TRIPS = 3000
@@ -190,6 +194,24 @@ def backlog(bench: Bench, quick: bool) -> list[Row]:
     ]
 
 
+def columns(bench: Bench, quick: bool) -> list[Row]:
+    """A stream's messages as Arrow, beside the same rows in Parquet, on one core."""
+    command = [sys.executable, str(Path(__file__).with_name("columns.py")), "--rows", "100000" if quick else "1000000"]
+    bench.say("columns: " + " ".join(command[1:]))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise BenchError(f"columns.py: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    whole, narrow = found["all"], found["narrow"]
+    return [
+        Row("rows of 1 KiB as Arrow, all columns", "/s", {"weft": whole, "parquet": found["parquet_all"]},
+            "≥ 1,000,000 /s", whole >= 1e6),
+        Row("  time, key and size only", "/s", {"weft": narrow, "parquet": found["parquet_narrow"]},
+            "≥ 5,000,000 /s", narrow >= 5e6),
+        Row("rows of Arrow encoded as messages", "/s", {"weft": found["encode"]}),
+    ]  # fmt: skip
+
+
 MEASURES = (
     Measure("cpu", cpu, True, "CPU per message, both protocols, clients that cost nothing"),
     Measure("cpu-library", cpu_library, False, "the same with the usual client libraries"),
@@ -201,4 +223,5 @@ MEASURES = (
     Measure("one-core", one_core, False, "a steady 5,000 messages per second on one core"),
     Measure("reliable", reliable, False, "marked durable, confirmed, acknowledged"),
     Measure("backlog", backlog, False, "messages that wait"),
+    Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
 )

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.log import LogReader, StoredQueue, open_log, stored_queues
+from weft.log import MESSAGES, LogReader, StoredQueue, open_log, stored_queues
 from weft.model.errors import ConfigError, Corrupt, Unavailable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(folder: Path) -> None:
-    rows = [_describe(queue, open_log(folder, queue.vhost, queue.name)) for queue in stored_queues(folder)]
+    rows = [_describe(queue, LogReader(folder / MESSAGES, queue.number)) for queue in stored_queues(folder)]
     _align([HEADINGS, *rows])
 
 

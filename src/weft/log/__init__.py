@@ -18,8 +18,9 @@ from weft.store.snapshot import read_queues
 
 DEFINITIONS = "definitions.sqlite"
 MESSAGES = "messages"
+"""Where a data folder has its definitions and its store."""
 
-__all__ = ["LogReader", "StoredQueue", "open_log", "stored_queues"]
+__all__ = ["DEFINITIONS", "MESSAGES", "LogReader", "StoredQueue", "open_log", "stored_queues"]
 
 
 @dataclass(frozen=True, slots=True)
