@@ -381,7 +381,6 @@ class Client:
         link: int,
         bodies: Sequence[Buffer | str] | Sequence[Any],
         properties: dict[str, Any] | None = None,
-        *,
         settled: bool = False,
         as_value: bool = False,
         identify: bool = False,

@@ -227,7 +227,7 @@ impl Client {
     }
 
     /// Sends a batch; the number of its first message.
-    #[pyo3(signature = (link, bodies, properties = None, *, settled = false, as_value = false, identify = false,
+    #[pyo3(signature = (link, bodies, properties = None, settled = false, as_value = false, identify = false,
         txn = None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn send<'py>(

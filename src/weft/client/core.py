@@ -69,7 +69,7 @@ class Core:
         self._protocol: _Protocol | None = None
         self._ended: asyncio.Event | None = None
         self._writable = True
-        self._kick_due = False
+        self.kick_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -82,8 +82,8 @@ class Core:
 
     def kick(self) -> None:
         """Have the machine's output written soon."""
-        if not self._kick_due:
-            self._kick_due = True
+        if not self.kick_due:
+            self.kick_due = True
             self.later(self._flush)
 
     def look(self) -> None:
@@ -280,15 +280,15 @@ class Core:
                 self._on_event(event)
         if signals & TIMER:
             self._arm()
-        if signals & OUTPUT and not self._kick_due:
-            self._kick_due = True
+        if signals & OUTPUT and not self.kick_due:
+            self.kick_due = True
             self.loop.call_soon(self._flush)
 
     def _look(self) -> None:
         self.on_signals(self.machine.signals())
 
     def _flush(self) -> None:
-        self._kick_due = False
+        self.kick_due = False
         transport, poll = self._transport, self.machine.poll_transmit
         while transport is not None and self._writable:
             data = poll()

@@ -59,7 +59,7 @@ class Fabric:
         self._tls = tls
         self._window = window
         self._core: Core | None = None
-        self._outlets: dict[tuple[str, bool], Outlet] = {}
+        self._outlets: dict[str, Outlet] = {}
         self._links = 0
         self._replies: Replies | None = None
         self._services: list[Service] = []
@@ -142,7 +142,14 @@ class Fabric:
             properties.setdefault("content_type", content_type)
         if headers:
             properties["headers"] = dict(headers)
-        await self._send(address, (data,), properties, timeout_s)
+        # The usual case without a call more than needed: this is what a program does most.
+        deadline = monotonic() + timeout_s
+        outlet = self._outlets.get(address)
+        if outlet is None or outlet.is_busy:
+            outlet = await self._free_outlet(address, properties, deadline)
+        ticket = Ticket(deadline)
+        outlet.send((data,), properties, ticket)
+        await ticket.wait()
 
     async def send_many(
         self,
@@ -180,9 +187,10 @@ class Fabric:
         self, address: str, properties: dict[str, Any], deadline: float, capabilities: Sequence[str] = ()
     ) -> Outlet:
         """The link to an address, once its window has room."""
-        outlet = self._outlets.get((address, bool(capabilities)))
+        key = " ".join([*capabilities, address])
+        outlet = self._outlets.get(key)
         if outlet is None or outlet.error is not None:
-            outlet = self._outlet(address, capabilities)
+            outlet = self._outlet(key, address, capabilities)
         if outlet.is_shared:
             properties.setdefault("to", address)
         while outlet.is_full:
@@ -191,16 +199,15 @@ class Fabric:
             await room.wait()
         return outlet
 
-    def _outlet(self, address: str, capabilities: Sequence[str] = ()) -> Outlet:
+    def _outlet(self, key: str, address: str, capabilities: Sequence[str]) -> Outlet:
         core = self.core
-        key = (address, bool(capabilities))
         target: str | None = address or None
         if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
             target = None
-            shared = self._outlets.get(("", False))
+            shared = self._outlets.get("")
             if shared is not None and shared.error is None:
                 return shared
-            key = ("", False)
+            key = ""
         outlet = Outlet(core, target, self._window)
         outlet.is_shared = target is None
         name = self.link_name("send", target or "")

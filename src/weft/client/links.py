@@ -129,14 +129,13 @@ class Outlet(Link):
         with core.lock:
             if self.error is not None:
                 raise self.error
-            first = core.machine.send(
-                self.number, bodies, properties, settled=settled, as_value=as_value, identify=True, txn=txn
-            )
-            if not settled:
-                pending = self._pending
-                for number in range(first, first + len(bodies)):
-                    pending[number] = ticket
-        core.kick()
+            first = core.machine.send(self.number, bodies, properties, settled, as_value, True, txn)
+            if len(bodies) == 1 and not settled:
+                self._pending[first] = ticket
+            elif not settled:
+                self._pending.update(dict.fromkeys(range(first, first + len(bodies)), ticket))
+        if not core.kick_due:
+            core.kick()
         if settled:
             ticket.done()
 
@@ -161,6 +160,11 @@ class Outlet(Link):
                 raise self.error
             self._pending[ask(self.number)] = ticket
         self.core.kick()
+
+    @property
+    def is_busy(self) -> bool:
+        """Can it not be used as it is: gone, shared by many addresses, or full?"""
+        return self.error is not None or self.is_shared or len(self._pending) >= self.window
 
     @property
     def is_full(self) -> bool:

@@ -63,11 +63,21 @@ def _finish(future: asyncio.Future[Any], value: Any, error: BaseException | None
 _MAILBOXES: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 
 
+class _Latest:
+    """The mailbox that was asked for last: most programs have one loop, and a weak table is slow to ask."""
+
+    mailbox: Mailbox | None = None
+
+
 def _mailbox() -> Mailbox:
     loop = asyncio.get_running_loop()
+    latest = _Latest.mailbox
+    if latest is not None and latest.loop is loop:
+        return latest
     mailbox = _MAILBOXES.get(loop)
     if mailbox is None:
         mailbox = _MAILBOXES[loop] = Mailbox(loop)
+    _Latest.mailbox = mailbox
     return mailbox
 
 
