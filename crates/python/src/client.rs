@@ -9,7 +9,7 @@ use std::rc::Rc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
-use weft_client::{Client as Native, Ending, Event, Limits, LinkOptions, Login, Place, Settled, Verdict};
+use weft_client::{Client as Native, Ending, Event, Limits, LinkOptions, Login, Mistake, Place, Settled, Verdict};
 use weft_wire::amqp10::{Reader, TerminusDurability, TerminusExpiryPolicy, Value, writer};
 
 use crate::delivery::Delivery;
@@ -28,7 +28,8 @@ unsafe impl Send for Alone {}
 // SAFETY: as above; shared borrows are also serialised by the interpreter's lock.
 unsafe impl Sync for Alone {}
 
-/// One client's deterministic machine.
+/// One client's deterministic machine. Threads share it, so a borrow ends before any Python object is made: making one
+/// may run the garbage collector, and with it another thread.
 #[pyclass(module = "weft._kernel")]
 pub(crate) struct Client {
     native: Alone,
@@ -116,18 +117,20 @@ impl Client {
     }
 
     /// What happened.
-    fn poll_events<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn poll_events<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let (py, events) = (slf.py(), slf.borrow_mut().native.0.poll_events());
         let list = PyList::empty(py);
-        for event in self.native.0.poll_events() {
-            list.append(self.event(py, event)?)?;
+        for event in events {
+            list.append(slf.borrow().event(py, event)?)?;
         }
         Ok(list)
     }
 
     /// How messages ended: (link, first, last, outcome, detail).
-    fn poll_outcomes<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn poll_outcomes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let (py, outcomes) = (slf.py(), slf.borrow_mut().native.0.poll_outcomes());
         let list = PyList::empty(py);
-        for settled in self.native.0.poll_outcomes() {
+        for settled in outcomes {
             list.append(outcome(py, &settled)?)?;
         }
         Ok(list)
@@ -139,11 +142,15 @@ impl Client {
     }
 
     /// Deliveries of a link that wait.
-    fn poll_deliveries<'py>(&mut self, py: Python<'py>, link: u32, count_max: usize) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for _ in 0..count_max {
-            let Some(arrived) = self.native.0.take(link) else { break };
-            list.append(Bound::new(py, Delivery::new(arrived))?)?;
+    fn poll_deliveries<'py>(slf: &Bound<'py, Self>, link: u32, count_max: usize) -> PyResult<Bound<'py, PyList>> {
+        let mut taken = Vec::new();
+        {
+            let native = &mut slf.borrow_mut().native.0;
+            taken.extend(std::iter::from_fn(|| native.take(link)).take(count_max));
+        }
+        let list = PyList::empty(slf.py());
+        for arrived in taken {
+            list.append(Bound::new(slf.py(), Delivery::new(arrived))?)?;
         }
         Ok(list)
     }
@@ -231,8 +238,7 @@ impl Client {
         txn = None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn send<'py>(
-        &mut self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         link: u32,
         bodies: &Bound<'py, PySequence>,
         properties: Mapping<'_, 'py>,
@@ -252,8 +258,7 @@ impl Client {
         for body in bodies.try_iter()? {
             let mut message = Vec::with_capacity(head.len() + 256);
             if identify {
-                outgoing::make_id(&mut id, &self.publisher, self.published);
-                self.published += 1;
+                slf.borrow_mut().next_id(&mut id);
                 words.put(&mut message, Some(&id))?;
             } else {
                 message.extend_from_slice(&head);
@@ -261,13 +266,11 @@ impl Client {
             outgoing::put_body(&mut message, &body?, as_value)?;
             encoded.push(message);
         }
-        let mut first = None;
-        for message in encoded {
-            let number = self.native.0.send(link, message, settled, txn.as_ref());
-            let number = number.map_err(|mistake| local_error(py, &mistake.to_string()))?;
-            first.get_or_insert(number);
+        match slf.borrow_mut().push(link, encoded, settled, txn.as_ref()) {
+            Ok(Some(first)) => Ok(first),
+            Ok(None) => Err(local_error(slf.py(), "there is nothing to send")),
+            Err(mistake) => Err(local_error(slf.py(), &mistake.to_string())),
         }
-        first.ok_or_else(|| local_error(py, "there is nothing to send"))
     }
 
     /// Sends the next of some encoded messages, at most `count_max`: the number of the first.
@@ -363,6 +366,27 @@ impl Client {
 }
 
 impl Client {
+    fn next_id(&mut self, text: &mut String) {
+        outgoing::make_id(text, &self.publisher, self.published);
+        self.published += 1;
+    }
+
+    /// Hands encoded messages to the machine; the number of the first.
+    fn push(
+        &mut self,
+        link: u32,
+        encoded: Vec<Vec<u8>>,
+        settled: bool,
+        txn: Option<&Rc<[u8]>>,
+    ) -> Result<Option<u64>, Mistake> {
+        let mut first = None;
+        for message in encoded {
+            let number = self.native.0.send(link, message, settled, txn)?;
+            first.get_or_insert(number);
+        }
+        Ok(first)
+    }
+
     fn make<'py>(
         &self,
         py: Python<'py>,

@@ -19,6 +19,7 @@ from typing import Any
 
 from weft._kernel import DELIVERIES, EVENTS, OUTCOMES, OUTPUT, TIMER, Client
 from weft.client.links import Inlet, Link, Outlet
+from weft.client.pipe import Pipe
 from weft.client.url import Target, resolve
 from weft.model.client_events import Attached, Closed, Detached, Drained, LoginFailed, Opened, SessionEnded
 from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
@@ -31,7 +32,6 @@ CLOSE_TIMEOUT_S = 3.0
 """Time the peer has to answer a close."""
 SWEEP_S = 0.1
 """How often deadlines are looked at: they are for failures, so a tenth of a second late is early enough."""
-WRITE_BUFFER_BYTES = 1 << 20
 
 
 class Core:
@@ -65,11 +65,12 @@ class Core:
         self._tls = tls
         self._on_state = on_state
         self._waiting: list[Any] = []
-        self._transport: asyncio.Transport | None = None
+        self._pipe = Pipe()
         self._protocol: _Protocol | None = None
         self._ended: asyncio.Event | None = None
-        self._writable = True
-        self.kick_due = False
+        self._kick_due = False
+        self._outside: set[asyncio.AbstractEventLoop] = set()
+        """Loops of the program that will write at the end of their turn. One that is blocked holds nobody else up."""
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -81,9 +82,16 @@ class Core:
         self.later(self._start)
 
     def kick(self) -> None:
-        """Have the machine's output written soon."""
-        if not self.kick_due:
-            self.kick_due = True
+        """Have the machine's output written: at the end of this turn on a loop, at once on any other thread."""
+        loop = asyncio._get_running_loop()
+        if loop is not None and loop is not self.loop and self._pipe.is_direct:
+            if loop not in self._outside:
+                self._outside.add(loop)
+                loop.call_soon(self._flush_from_outside, loop)
+        elif loop is None and self._pipe.is_direct:
+            self._flush_from_outside(None)
+        elif not self._kick_due:
+            self._kick_due = True
             self.later(self._flush)
 
     def look(self) -> None:
@@ -197,9 +205,8 @@ class Core:
 
     def _drop(self) -> None:
         """Forget a connection; the machine keeps what is to be sent and attached again."""
-        transport, self._transport, self._protocol = self._transport, None, None
-        if transport is not None:
-            transport.abort()
+        self._protocol = None
+        self._pipe.close()
         with self.lock:
             was_open, self.peer = self.peer is not None, None
         self.on_signals(self.machine.lost() & ~OUTPUT)
@@ -229,8 +236,7 @@ class Core:
         self._closing = self.loop.create_task(self._say_goodbye(ticket))
 
     async def _say_goodbye(self, ticket: Any) -> None:
-        transport = self._transport
-        if self.peer is not None and transport is not None and self._ended is not None:
+        if self.peer is not None and self._ended is not None:
             self.on_signals(self.machine.close())
             self._flush()
             with contextlib.suppress(TimeoutError):
@@ -246,13 +252,11 @@ class Core:
 
     def made(self, transport: asyncio.Transport) -> None:
         """The transport is connected."""
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self._transport = transport
-        self._writable = True
+        self._pipe.open(transport)
 
     def writable(self, yes: bool) -> None:
         """The transport takes bytes, or is full."""
-        self._writable = yes
+        self._pipe.is_full = not yes
         if yes:
             self._flush()
 
@@ -280,21 +284,23 @@ class Core:
                 self._on_event(event)
         if signals & TIMER:
             self._arm()
-        if signals & OUTPUT and not self.kick_due:
-            self.kick_due = True
+        if signals & OUTPUT and not self._kick_due:
+            self._kick_due = True
             self.loop.call_soon(self._flush)
 
     def _look(self) -> None:
         self.on_signals(self.machine.signals())
 
     def _flush(self) -> None:
-        self.kick_due = False
-        transport, poll = self._transport, self.machine.poll_transmit
-        while transport is not None and self._writable:
-            data = poll()
-            if not data:
-                break
-            transport.write(data)
+        self._kick_due = False
+        self._pipe.write_all(self.machine.poll_transmit)
+
+    def _flush_from_outside(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Write without waiting for the connection's thread to wake up; it takes over what does not go out at once."""
+        if loop is not None:
+            self._outside.discard(loop)
+        if not self._pipe.write_now(self.machine.poll_transmit):
+            self.later(self._flush)
 
     def _dispatch_outcomes(self) -> None:
         with self.lock:
@@ -347,8 +353,7 @@ class Core:
             verb = "closed the connection" if by_peer else "is not understood"
             self.error = Unavailable(f"{self.target} {verb}: {description or condition or 'no reason given'}")
         self._fail_opening(self.error or Unavailable(f"{self.target} closed the connection"))
-        if self._transport is not None:
-            self._transport.close()
+        self._pipe.end()
         if self._ended is not None:
             self._ended.set()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from time import monotonic, time
@@ -61,6 +62,8 @@ class Fabric:
         self._core: Core | None = None
         self._outlets: dict[str, Outlet] = {}
         self._links = 0
+        # Threads that need the same link make it once.
+        self._making = threading.Lock()
         self._replies: Replies | None = None
         self._services: list[Service] = []
 
@@ -188,9 +191,10 @@ class Fabric:
     ) -> Outlet:
         """The link to an address, once its window has room."""
         key = " ".join([*capabilities, address])
-        outlet = self._outlets.get(key)
-        if outlet is None or outlet.error is not None:
-            outlet = self._outlet(key, address, capabilities)
+        with self._making:
+            outlet = self._outlets.get(key)
+            if outlet is None or outlet.error is not None:
+                outlet = self._outlet(key, address, capabilities)
         if outlet.is_shared:
             properties.setdefault("to", address)
         while outlet.is_full:
@@ -379,9 +383,10 @@ class Fabric:
         await ticket.wait()
 
     async def _ready_replies(self, timeout_s: float) -> Replies:
-        replies = self._replies
-        if replies is None or replies.error is not None:
-            replies = self._replies = Replies(self.core, self._dialect)
+        with self._making:
+            replies = self._replies
+            if replies is None or replies.error is not None:
+                replies = self._replies = Replies(self.core, self._dialect)
         if not replies.is_ready:
             ticket = Ticket(monotonic() + timeout_s)
             replies.when_attached(ticket)

@@ -134,8 +134,7 @@ class Outlet(Link):
                 self._pending[first] = ticket
             elif not settled:
                 self._pending.update(dict.fromkeys(range(first, first + len(bodies)), ticket))
-        if not core.kick_due:
-            core.kick()
+        core.kick()
         if settled:
             ticket.done()
 

@@ -78,7 +78,8 @@ class Slots:
 
     def take(self) -> None:
         """Wait for a free slot."""
-        if not self._semaphore.acquire(timeout=_left_s()):
+        left_s = _left_s()
+        if not self._semaphore.acquire(timeout=None if left_s < 0 else left_s):
             raise TimeoutError
 
     def give(self) -> None:
@@ -161,5 +162,6 @@ def home_loop(_targets: Sequence[Target]) -> asyncio.AbstractEventLoop:
 
 
 def _left_s() -> float:
+    """Seconds until this thread's deadline, as a lock takes them: -1 is for ever."""
     deadline = _HERE.deadline
     return -1.0 if deadline == float("inf") else max(0.0, deadline - monotonic())
