@@ -392,3 +392,71 @@ def test_only_a_stream_can_be_tapped_into(channel: BlockingChannel, name: Name, 
         channel.queue_declare(target, exclusive=True)
     with channel_error(404 if wrong == "missing" else 406):
         channel.exchange_declare(name("exchange"), "fanout", arguments={"x-tap": target})
+
+
+# --- streams in parts ---
+
+
+def test_each_key_has_its_part(channel: BlockingChannel, writer: BlockingChannel, stream: Stream) -> None:
+    queue = stream(x_partitions=3)
+    keys = [f"key-{number % 20}" for number in range(200)]
+    for number, key in enumerate(keys):
+        writer.basic_publish(queue, key, b"%d" % number)
+    assert depth(channel, queue) == 200
+    whole = read(channel, queue, 200, x_stream_offset="first", prefetch=50)
+    assert sorted(whole.bodies) == sorted(b"%d" % number for number in range(200))
+    parts: dict[int, list[tuple[int, str]]] = {0: [], 1: [], 2: []}
+    for delivery in whole.deliveries:
+        headers = delivery.properties.headers
+        parts[headers["x-stream-partition"]].append((headers[OFFSET], delivery.method.routing_key))
+    homes: dict[str, set[int]] = {}
+    for part, found in parts.items():
+        assert [offset for offset, _ in found] == list(range(len(found))), "each part in order, without a gap"
+        assert len(found) > 20
+        for _, key in found:
+            homes.setdefault(key, set()).add(part)
+    assert all(len(of_key) == 1 for of_key in homes.values())
+    alone = read(channel, f"{queue}-1", len(parts[1]), x_stream_offset="first")
+    assert [delivery.method.routing_key for delivery in alone.deliveries] == [key for _, key in parts[1]]
+
+
+def test_a_reader_of_all_parts_follows_and_goes_on(connect: Connect, writer: BlockingChannel, stream: Stream) -> None:
+    queue = stream(x_partitions=4)
+    channel = connect().channel()
+    named: dict[str, Any] = {"x_stream_consumer_name": "all", "x_stream_offset": "next"}
+    reading = Reading(channel, queue, **named)
+    publish(writer, queue, *[b"%d" % number for number in range(40)])
+    assert sorted(int(delivery.body) for delivery in reading.wait(40)) == list(range(40))
+    channel.connection.close()
+    for number in range(40, 60):
+        publish(writer, queue, b"%d" % number, message_id=f"id-{number}")
+    reading = Reading(connect().channel(), queue, **named)
+    assert sorted(int(delivery.body) for delivery in reading.wait(20)) == list(range(40, 60))
+
+
+def test_parts_come_and_go_with_the_whole(connect: Connect, name: Name, stream: Stream) -> None:
+    queue, channel = stream(x_partitions=2), connect().channel()
+    with channel_error(406, "is a part of"):
+        channel.queue_delete(f"{queue}-0")
+    channel = connect().channel()
+    with channel_error(406, "x-partitions"):
+        channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "stream", "x-partitions": 3})
+    channel = connect().channel()
+    channel.queue_delete(queue)
+    for gone in (queue, f"{queue}-0", f"{queue}-1"):
+        with channel_error(404):
+            connect().channel().queue_declare(gone, passive=True)
+    with channel_error(404):
+        connect().channel().exchange_declare(queue, passive=True)
+
+
+def test_parts_by_links(client10: Client10, stream: Stream) -> None:
+    queue = stream(x_partitions=2)
+    sender = client10.sender(f"/exchanges/{queue}/one-key")
+    for number in range(5):
+        assert client10.send(sender, data(b"%d" % number)) == Delivery.ACCEPTED
+    link = reader10(client10, queue, {SPEC: "first"})
+    messages = [client10.receive(link)[1] for _ in range(5)]
+    assert [message.body for message in messages] == [b"0", b"1", b"2", b"3", b"4"]
+    assert len({message.annotations["x-stream-partition"] for message in messages}) == 1
+    assert client10.empty(link)

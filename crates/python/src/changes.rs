@@ -3,6 +3,8 @@
 //! Owns the reading of their attributes. Instances come in, native changes go out; a class that is not a change is a
 //! TypeError with its name. It must never apply anything. Rule: field names are those of the dataclasses.
 
+use std::rc::Rc;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,9 +27,9 @@ impl<'py> Fields<'_, 'py> {
         self.0.getattr(name)?.extract()
     }
 
-    fn name(&self, name: &str) -> PyResult<Option<std::rc::Rc<[u8]>>> {
+    fn name(&self, name: &str) -> PyResult<Option<Rc<[u8]>>> {
         let text: Option<String> = self.0.getattr(name)?.extract()?;
-        Ok(text.map(|text| std::rc::Rc::from(text.into_bytes())))
+        Ok(text.map(|text| Rc::from(text.into_bytes())))
     }
 
     fn access(&self) -> PyResult<Access> {
@@ -127,6 +129,8 @@ impl<'py> Fields<'_, 'py> {
             barrier: self.barrier()?,
             delete_when_empty: self.get("delete_when_empty")?,
             tap: self.name("tap")?,
+            parts: self.get::<Vec<String>>("parts")?.into_iter().map(|name| Rc::from(name.into_bytes())).collect(),
+            part: self.get("part")?,
             stream: self.retention()?,
         })
     }

@@ -164,7 +164,7 @@ def is_stream(queue: Queue) -> bool:
 
 def queue_row(queue: Queue) -> DeclareQueue:
     """What the kernel is told of a queue."""
-    options: dict[str, Any] = {"stream": streams.retention(queue.arguments)} if is_stream(queue) else _options(queue)
+    options = streams.options(queue.name, queue.arguments) if is_stream(queue) else _options(queue)
     return DeclareQueue(
         queue.vhost,
         queue.name,

@@ -21,14 +21,15 @@ from weft.broker.arguments import (
 from weft.broker.barriers import BARRIER_ARGUMENTS
 from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to, make_name
 from weft.broker.outcome import Counts, Outcome
-from weft.broker.streams import MAX_AGE
-from weft.broker.tables import Put, Tables
+from weft.broker.partitions import drop_stream, put_stream
+from weft.broker.streams import MAX_AGE, PARTITIONS
+from weft.broker.tables import Tables
 from weft.broker.taps import check_tap
 from weft.model.errors import Refused
 from weft.model.events import QueueDeclare, QueueDelete
 from weft.store import Queue
 
-_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE, *BARRIER_ARGUMENTS)
+_COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE, PARTITIONS, *BARRIER_ARGUMENTS)
 _UNCOUNTED = (0, 0, 0)
 
 
@@ -51,7 +52,7 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
     if existing is None:
         _check_new(caller, wanted)
         check_tap(tables, caller, wanted)
-        return Outcome([Put(wanted, wanted.durable)], name=name)
+        return Outcome(put_stream(tables, caller, wanted), name=name)
     _check_same(existing, wanted)
     return _found(existing, counts)
 
@@ -69,7 +70,7 @@ def delete_queue(tables: Tables, caller: Caller, request: QueueDelete, counts: C
         raise Refused(f"PRECONDITION_FAILED - {queue} in use", 406)
     if request.if_empty and ready:
         raise Refused(f"PRECONDITION_FAILED - {queue} not empty", 406)
-    return Outcome(tables.drop_queue(queue), name=name, messages=ready)
+    return Outcome(drop_stream(tables, queue), name=name, messages=ready)
 
 
 def check_exclusive(queue: Queue, conn: int | None) -> None:

@@ -9,13 +9,18 @@ Rule: RabbitMQ's stream arguments; `x-max-length`, which RabbitMQ does not have 
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import Any, cast
 
 from weft.model.changes import Stream
 from weft.model.events import Table
 
 STREAM = "stream"
 TAP = "x-tap"
+PARTITIONS = "x-partitions"
+PARTITION_OF = "x-partition-of"
+PARTITION = "x-partition"
+"""The last two are given to the parts by the node itself."""
+PARTITIONS_MAX = 1_000
 MAX_AGE = "x-max-age"
 _UNITS_S = {"Y": 365 * 86_400, "M": 30 * 86_400, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 _AGE = re.compile(r"([0-9]{1,9})([YMDhms])")
@@ -31,12 +36,15 @@ FOREIGN = (
     "x-single-active-consumer",
     "x-delivery-limit",
     "x-durability",
+    PARTITION_OF,
+    PARTITION,
 )
 """Arguments of queues that make no sense where nothing is taken away."""
 
 _NUMBERS = {
     "x-stream-max-segment-size-bytes": (0, _SEGMENT_BYTES_MAX),
     "x-stream-filter-size-bytes": (16, 255),
+    PARTITIONS: (1, PARTITIONS_MAX),
 }
 
 
@@ -56,6 +64,19 @@ def complaint(arguments: Table) -> tuple[str, str] | None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             return name, f"expected {low} to {high}"
     return next(((name, "not for queue type stream") for name in FOREIGN if name in arguments), None)
+
+
+def part_names(name: str, arguments: Table) -> tuple[str, ...]:
+    """The streams that a stream with these arguments consists of, if it does."""
+    count = arguments.get(PARTITIONS)
+    return tuple(f"{name}-{number}" for number in range(count)) if isinstance(count, int) else ()
+
+
+def options(name: str, arguments: Table) -> dict[str, Any]:
+    """What the kernel is told of a stream besides what it is told of every queue."""
+    part = arguments.get(PARTITION)
+    parts = part_names(name, arguments)
+    return {"stream": retention(arguments), "parts": parts, "part": part if isinstance(part, int) else None}
 
 
 def retention(arguments: Table) -> Stream:

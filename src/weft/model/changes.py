@@ -208,6 +208,10 @@ class DeclareQueue:
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
     tap: str | None = None
     """The stream that gets a copy of whatever the queue is offered."""
+    parts: tuple[str, ...] = ()
+    """Names of the streams that this one consists of: each message goes to one of them."""
+    part: int | None = None
+    """The place of this stream among those that another one consists of."""
     stream: Stream | None = None
     """It is a stream: nothing leaves it but by its age and size, and every consumer reads at its own offset."""
 

@@ -174,7 +174,8 @@ impl Broker {
         let stored = self.is_stored(id, message);
         let queue = self.queues.get_mut(id)?;
         if queue.stream.is_some() {
-            return self.append(id, message, false).then_some(Offer::Taken);
+            let part = self.part_of(id, message)?;
+            return self.append(part, message, false).then_some(Offer::Taken);
         }
         let offer = queue.offer(message, now_ns, stored);
         if let Offer::Rejected { dead_letter } = offer {

@@ -175,7 +175,7 @@ impl Broker {
         queue.ring.leave(id);
         queue.used_ns = now_ns;
         if queue.stream.is_some() {
-            self.unread(consumer.queue);
+            self.end_reading(&consumer);
             return Some(consumer);
         }
         if queue.ring.is_empty() && queue.settings.auto_delete {

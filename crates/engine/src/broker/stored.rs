@@ -53,8 +53,8 @@ pub struct Store {
 pub enum ReadFor {
     /// A queue whose window runs low.
     Queue(QueueId),
-    /// A reader of a stream.
-    Reader(ConsumerId),
+    /// A lane of a reader of streams.
+    Reader(ConsumerId, usize),
     /// The retention of a stream: when did this offset arrive?
     Retention(QueueId, u64),
     /// Readers with a name; from this position of their records on.
@@ -256,7 +256,7 @@ impl Broker {
         let Some(at) = store.reads.iter().position(|read| read.0 == done.token) else { return };
         let id = match store.reads.swap_remove(at).1 {
             ReadFor::Queue(id) => id,
-            ReadFor::Reader(id) => return self.read_came(id, &done.messages),
+            ReadFor::Reader(id, lane) => return self.read_came(id, lane, &done.messages),
             ReadFor::Retention(id, offset) => return self.asked(id, offset, Some(&done.messages)),
             ReadFor::Offsets(from) => return self.offsets_came(from, &done.messages),
         };

@@ -180,7 +180,9 @@ impl Broker {
             self.forget_offsets(&stream.trackers);
         }
         for consumer in queue.ring.members() {
-            self.cancelled.extend(self.consumers.remove(consumer));
+            let consumer = self.consumers.remove(consumer);
+            consumer.iter().for_each(|consumer| self.end_reading(consumer));
+            self.cancelled.extend(consumer);
         }
         self.generation += 1;
     }

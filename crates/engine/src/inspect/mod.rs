@@ -81,8 +81,10 @@ impl Engine {
             return Some((0, 0, 1));
         }
         let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
-        let queue = self.broker.queues.get(id)?;
-        Some((queue.len(), queue.unsettled, queue.ring.len()))
+        let ring = self.broker.queues.get(id)?.ring.len();
+        let parts = self.broker.parts(id).into_iter().filter_map(|part| self.broker.queues.get(part));
+        let (ready, unsettled) = parts.fold((0, 0), |sum, part| (sum.0 + part.len(), sum.1 + part.unsettled));
+        Some((ready, unsettled, ring))
     }
 
     /// The number by which `page` knows a queue.

@@ -68,6 +68,9 @@ pub struct Settings {
     pub number: u64,
     /// The stream that gets a copy of whatever this queue is offered.
     pub tap: Option<Name>,
+    /// The streams that this one consists of, and the place of this one among its like.
+    pub parts: Vec<Name>,
+    pub part: Option<u32>,
     /// It is a stream, and keeps this much.
     pub stream: Option<Retention>,
     /// What it holds back as duplicates.

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use weft_journal::{Messages, Read};
 
 use super::pieces::Excess;
-use super::reader::{Place, READ_BYTES, READ_COUNT, Reader};
+use super::reader::{Lane, Place, READ_BYTES, READ_COUNT};
 use super::{Retention, Stream};
 use crate::broker::{Broker, ReadFor};
 use crate::message::Message;
-use crate::queue::consumers::ConsumerId;
+use crate::queue::consumers::{Consumer, ConsumerId};
 use crate::queue::ready::NEVER;
 use crate::queue::{Queue, QueueId};
 use crate::record;
@@ -35,7 +35,7 @@ impl Broker {
         let on_disk = has_disk && queue.settings.number != 0;
         let Some(stream) = queue.stream.as_deref_mut() else { return false };
         let retention = queue.settings.stream.unwrap_or_default();
-        let keep = !on_disk || !queue.ring.is_empty() && !tight;
+        let keep = !on_disk || stream.readers > 0 && !tight;
         let begun = stream.append(message, &retention, now_ms, keep);
         queue.counters.published += 1;
         let (number, offset) = (queue.settings.number, stream.next() - 1);
@@ -87,8 +87,19 @@ impl Broker {
         self.queues.get_mut(id)?.stream.as_deref_mut()
     }
 
-    /// There is more to see: readers that were at the end look again.
+    /// There is more to see: readers that were at the end look again, those of the whole stream too.
     fn show(&mut self, id: QueueId) {
+        let Some(stream) = self.queues.get(id).and_then(|queue| queue.stream.as_deref()) else { return };
+        if stream.wholes.is_empty() {
+            return self.wake_readers(id);
+        }
+        for whole in stream.wholes.clone() {
+            self.wake_readers(whole);
+        }
+        self.wake_readers(id);
+    }
+
+    fn wake_readers(&mut self, id: QueueId) {
         if self.queues.get(id).is_some_and(|queue| queue.ring.has_searched()) {
             self.wake_searched(id);
             self.touch(id);
@@ -163,47 +174,64 @@ impl Broker {
         self.trim(id);
     }
 
-    /// A reader joins its stream: where does it begin?
+    /// A reader joins its stream: where does it begin, in each part?
     pub(crate) fn begin_reading(&mut self, id: ConsumerId) {
-        let Some(consumer) = self.consumers.get_mut(id) else { return };
-        let queue_id = consumer.queue;
-        let Some(mut reader) = consumer.reader.take() else { return };
-        let recalls = reader.wanted.name.is_some() && !self.offsets.known && self.store.is_some();
-        match recalls {
-            true => reader.place = Place::Recalling,
-            false => self.begin_named(id, queue_id, &mut reader),
+        let Some(consumer) = self.consumers.get(id) else { return };
+        let whole = consumer.queue;
+        let lanes: Vec<Lane> = self.parts(whole).into_iter().map(Lane::new).collect();
+        for lane in &lanes {
+            let Some(stream) = self.stream_mut(lane.stream) else { continue };
+            stream.readers += 1;
+            if lane.stream != whole && !stream.wholes.contains(&whole) {
+                stream.wholes.push(whole);
+            }
         }
+        let Some(reader) = self.consumers.get_mut(id).and_then(|consumer| consumer.reader.as_deref_mut()) else {
+            return;
+        };
+        reader.lanes = lanes;
+        if reader.wanted.name.is_none() || self.offsets.known || self.store.is_none() {
+            return self.begin_lanes(id);
+        }
+        reader.lanes.iter_mut().for_each(|lane| lane.place = Place::Recalling);
+        self.recall(id);
+    }
+
+    /// A reader begins in every lane.
+    pub(super) fn begin_lanes(&mut self, id: ConsumerId) {
+        let Some(mut reader) = self.consumers.get_mut(id).and_then(|consumer| consumer.reader.take()) else { return };
+        for lane in &mut reader.lanes {
+            self.begin_lane(id, &reader.wanted, lane);
+        }
+        let count = reader.lanes.len();
         if let Some(consumer) = self.consumers.get_mut(id) {
             consumer.reader = Some(reader);
         }
-        match recalls {
-            true => self.recall(id),
-            false => self.seek(id),
-        }
+        (0..count).for_each(|lane| self.seek(id, lane));
     }
 
     /// Looks for the place of a reader that wants a time, step by step.
-    pub(crate) fn seek(&mut self, id: ConsumerId) {
+    fn seek(&mut self, id: ConsumerId, at: usize) {
         while let Some(consumer) = self.consumers.get_mut(id) {
-            let queue_id = consumer.queue;
-            let Some(reader) = consumer.reader.as_deref_mut().filter(|reader| !reader.reading) else { return };
-            let Some(middle) = reader.middle() else { break };
-            let Some(queue) = self.queues.get(queue_id) else { return };
+            let lane = consumer.reader.as_deref_mut().and_then(|reader| reader.lanes.get_mut(at));
+            let Some(lane) = lane.filter(|lane| !lane.reading) else { return };
+            let Some(middle) = lane.middle() else { break };
+            let Some(queue) = self.queues.get(lane.stream) else { return };
             let Some(stream) = &queue.stream else { return };
             if let Some(message) = stream.recent(middle.max(stream.first())) {
-                reader.narrow(Some((middle.max(stream.first()), message.traits.arrived_us / 1_000)));
+                lane.narrow(Some((middle.max(stream.first()), message.traits.arrived_us / 1_000)));
                 continue;
             }
             let Some(store) = &mut self.store else {
-                reader.narrow(None);
+                lane.narrow(None);
                 continue;
             };
             match store.journal.read(queue.settings.number, middle, 1, 1) {
-                Read::Empty => reader.narrow(None),
-                Read::Ready(messages) => reader.narrow(stamp(&messages)),
+                Read::Empty => lane.narrow(None),
+                Read::Ready(messages) => lane.narrow(stamp(&messages)),
                 Read::Waits(token) => {
-                    reader.reading = true;
-                    store.reads.push((token, ReadFor::Reader(id)));
+                    lane.reading = true;
+                    store.reads.push((token, ReadFor::Reader(id, at)));
                     return;
                 }
             }
@@ -211,56 +239,57 @@ impl Broker {
         self.wake(id);
     }
 
-    /// Reads on for a reader that runs low.
-    pub(super) fn read_ahead(&mut self, id: ConsumerId, queue_id: QueueId, reader: &mut Reader) {
-        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(queue_id)) else { return };
+    /// Reads on for a lane that runs low.
+    pub(super) fn read_ahead(&mut self, id: ConsumerId, at: usize, lane: &mut Lane) {
+        let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(lane.stream)) else { return };
         let Some(stream) = &queue.stream else { return };
-        let Some(from) = reader.wants_more(stream) else { return };
+        let Some(from) = lane.wants_more(stream) else { return };
         match store.journal.read(queue.settings.number, from, READ_COUNT, READ_BYTES) {
             // Retention took what was left: the reader goes on where the stream does.
-            Read::Empty => reader.next = reader.next.max(stream.window_first()),
-            Read::Ready(messages) => self.keep_ahead(reader, &messages),
+            Read::Empty => lane.next = lane.next.max(stream.window_first()),
+            Read::Ready(messages) => self.keep_ahead(lane, &messages),
             Read::Waits(token) => {
-                reader.reading = true;
-                store.reads.push((token, ReadFor::Reader(id)));
+                lane.reading = true;
+                store.reads.push((token, ReadFor::Reader(id, at)));
             }
         }
     }
 
-    fn keep_ahead(&self, reader: &mut Reader, messages: &Messages) {
+    fn keep_ahead(&self, lane: &mut Lane, messages: &Messages) {
         for stored in messages.iter() {
             if let Some(message) = record::decode(stored.head, stored.body, &self.own_account) {
-                reader.ahead.push_back((stored.position, Rc::new(message)));
+                lane.ahead.push_back((stored.position, Rc::new(message)));
             }
         }
     }
 
     /// A read for a reader has come back, if the reader is still there.
-    pub(crate) fn read_came(&mut self, id: ConsumerId, messages: &Messages) {
+    pub(crate) fn read_came(&mut self, id: ConsumerId, at: usize, messages: &Messages) {
         let Some(mut reader) = self.consumers.get_mut(id).and_then(|consumer| consumer.reader.take()) else { return };
-        reader.reading = false;
-        match reader.place {
-            Place::Seeking { .. } => {
-                if let Some(found) = stamp(messages) {
-                    reader.narrow(Some(found));
-                }
+        if let Some(lane) = reader.lanes.get_mut(at) {
+            lane.reading = false;
+            match lane.place {
+                Place::Seeking { .. } => stamp(messages).into_iter().for_each(|found| lane.narrow(Some(found))),
+                _ => self.keep_ahead(lane, messages),
             }
-            _ => self.keep_ahead(&mut reader, messages),
         }
         if let Some(consumer) = self.consumers.get_mut(id) {
             consumer.reader = Some(reader);
         }
-        self.seek(id);
+        self.seek(id, at);
     }
 
-    /// The last reader has left.
-    pub(crate) fn unread(&mut self, id: QueueId) {
+    /// A reader has left: streams that nobody reads need nothing in memory.
+    pub(crate) fn end_reading(&mut self, consumer: &Consumer) {
         let has_disk = self.store.is_some();
-        let quiet = |queue: &&mut Queue| has_disk && queue.settings.number != 0 && queue.ring.is_empty();
-        if let Some(queue) = self.queues.get_mut(id).filter(quiet)
-            && let Some(stream) = queue.stream.as_deref_mut()
-        {
-            stream.drop_window();
+        for lane in consumer.reader.iter().flat_map(|reader| &reader.lanes) {
+            let Some(queue) = self.queues.get_mut(lane.stream) else { continue };
+            let on_disk = has_disk && queue.settings.number != 0;
+            let Some(stream) = queue.stream.as_deref_mut() else { continue };
+            stream.readers -= 1;
+            if stream.readers == 0 && on_disk {
+                stream.drop_window();
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod offsets;
 pub mod pieces;
 pub mod reader;
 mod serve;
+mod shards;
 pub mod start;
 pub(crate) mod tap;
 
@@ -17,6 +18,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::message::Message;
+use crate::queue::QueueId;
 use offsets::Tracker;
 use pieces::Pieces;
 
@@ -44,6 +46,9 @@ pub struct Stream {
     /// The messages before `next`, without a gap.
     window: VecDeque<Rc<Message>>,
     window_bytes: u64,
+    /// Lanes of readers in this stream, and the streams this one is a part of that have such readers.
+    readers: usize,
+    wholes: Vec<QueueId>,
     pub(crate) pieces: Pieces,
     pub(crate) trackers: Vec<Tracker>,
 }
@@ -63,6 +68,8 @@ impl Stream {
             unsynced: VecDeque::new(),
             window: VecDeque::new(),
             window_bytes: 0,
+            readers: 0,
+            wholes: Vec::new(),
             pieces: Pieces::found(first, next, bytes),
             trackers: Vec::new(),
         }

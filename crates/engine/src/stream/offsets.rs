@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use weft_journal::{Messages, Read, Target};
 
-use super::reader::Reader;
+use super::reader::{Lane, Wanted};
 use super::start::Start;
 use crate::broker::{Broker, Outcome, ReadFor};
 use crate::message::Name;
@@ -82,9 +82,11 @@ impl Tracker {
 impl Broker {
     /// May a stream remember this name?
     pub fn may_track(&self, id: QueueId, name: &[u8]) -> bool {
-        let Some(stream) = self.queues.get(id).and_then(|queue| queue.stream.as_deref()) else { return false };
-        let known = stream.trackers.iter().any(|tracker| *tracker.name == *name);
-        name.len() <= NAME_BYTES_MAX && !name.is_empty() && (known || stream.trackers.len() < NAMES_MAX)
+        let may = |id: QueueId| {
+            let Some(stream) = self.queues.get(id).and_then(|queue| queue.stream.as_deref()) else { return false };
+            stream.trackers.len() < NAMES_MAX || stream.trackers.iter().any(|tracker| *tracker.name == *name)
+        };
+        name.len() <= NAME_BYTES_MAX && !name.is_empty() && self.parts(id).into_iter().all(may)
     }
 
     /// A reader has a name, and what was settled before this start is not known: it begins when that was read.
@@ -96,9 +98,12 @@ impl Broker {
     }
 
     /// A reader begins: where it was, if it has a name that was here before.
-    pub(super) fn begin_named(&mut self, id: ConsumerId, queue_id: QueueId, reader: &mut Reader) {
-        let Some(stream) = self.queues.get_mut(queue_id).and_then(|queue| queue.stream.as_deref_mut()) else { return };
-        if let Some(name) = reader.wanted.name.clone() {
+    pub(super) fn begin_lane(&mut self, id: ConsumerId, wanted: &Wanted, lane: &mut Lane) {
+        let Some(stream) = self.queues.get_mut(lane.stream).and_then(|queue| queue.stream.as_deref_mut()) else {
+            return;
+        };
+        let mut start = wanted.start;
+        if let Some(name) = wanted.name.clone() {
             let known = stream.trackers.iter().position(|tracker| tracker.name == name);
             let at = known.unwrap_or(stream.trackers.len());
             if known.is_none() {
@@ -109,14 +114,15 @@ impl Broker {
             tracker.held = false;
             tracker.out.clear();
             if let Some(consumer) = before.and_then(|before| self.consumers.get_mut(before)) {
-                consumer.reader.iter_mut().for_each(|reader| reader.tracker = 0);
+                let lanes = consumer.reader.iter_mut().flat_map(|reader| &mut reader.lanes);
+                lanes.filter(|other| other.stream == lane.stream).for_each(|other| other.tracker = 0);
             }
             if let Some(settled) = tracker.settled {
-                reader.wanted.start = Start::Offset(settled + 1);
+                start = Start::Offset(settled + 1);
             }
-            reader.tracker = at as u16 + 1;
+            lane.tracker = at as u16 + 1;
         }
-        reader.begin(stream);
+        lane.begin(stream, start);
     }
 
     /// An entry goes to a reader.
@@ -224,7 +230,7 @@ impl Broker {
     fn offsets_read(&mut self) {
         self.offsets.known = true;
         for id in std::mem::take(&mut self.offsets.waiting) {
-            self.begin_reading(id);
+            self.begin_lanes(id);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One reader of a stream: where it is, and what was read ahead for it.
 //!
-//! Owns a reader's next offset, the bounded buffer of messages that came from disk, and the search for the place where
-//! it begins. `log.rs` fills it, `serve.rs` empties it. It must never hold more than one read's worth of messages
-//! ahead. Rule: offsets rise; what retention removed in the meantime is passed over.
+//! Owns a reader's lanes, one for each stream it reads: the next offset, the bounded buffer of messages that came from
+//! disk, and the search for the place where it begins. `log.rs` fills them, `serve.rs` empties them. It must never hold
+//! more than a read or two of messages ahead. Rule: offsets rise; what retention removed in the meantime is passed over.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -10,6 +10,8 @@ use std::rc::Rc;
 use super::Stream;
 use super::start::Start;
 use crate::message::{Message, Name};
+use crate::queue::{Queue, QueueId};
+use crate::slab::Slab;
 
 /// Messages and bytes that are read from disk for a reader at a time.
 pub(super) const READ_COUNT: usize = 1_024;
@@ -23,10 +25,19 @@ pub struct Wanted {
     pub name: Option<Name>,
 }
 
-/// A reader's place in a stream.
+/// A reader: its place in a stream, or in each part of one.
 #[derive(Debug)]
 pub struct Reader {
     pub(super) wanted: Wanted,
+    pub(super) lanes: Vec<Lane>,
+    /// The lane whose turn it is.
+    pub(super) turn: usize,
+}
+
+/// A reader's place in one stream.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) stream: QueueId,
     pub(super) place: Place,
     pub(super) next: u64,
     /// Messages from disk, in order, from `next` on.
@@ -54,14 +65,25 @@ pub(super) enum Place {
 impl Reader {
     /// A reader that has not begun.
     pub fn new(wanted: Wanted) -> Self {
-        let place = Place::Found;
-        Self { wanted, place, next: 0, ahead: VecDeque::new(), reading: false, tracker: 0 }
+        Self { wanted, lanes: Vec::new(), turn: 0 }
     }
 
-    /// Begins at the place it wants.
-    pub(super) fn begin(&mut self, stream: &Stream) {
+    /// Has it seen everything there is to see?
+    pub fn is_at_end(&self, queues: &Slab<Queue>) -> bool {
+        let stream = |lane: &Lane| queues.get(lane.stream).and_then(|queue| queue.stream.as_deref());
+        self.lanes.iter().all(|lane| stream(lane).is_none_or(|stream| lane.is_at_end(stream)))
+    }
+}
+
+impl Lane {
+    pub(super) fn new(stream: QueueId) -> Self {
+        Self { stream, place: Place::Found, next: 0, ahead: VecDeque::new(), reading: false, tracker: 0 }
+    }
+
+    /// Begins at the place that is wanted.
+    pub(super) fn begin(&mut self, stream: &Stream, start: Start) {
         self.place = Place::Found;
-        self.next = match self.wanted.start {
+        self.next = match start {
             Start::First => stream.first(),
             Start::Last => stream.visible().saturating_sub(1).max(stream.first()),
             Start::Next => stream.next(),
@@ -105,8 +127,7 @@ impl Reader {
         }
     }
 
-    /// Has it seen everything there is to see?
-    pub fn is_at_end(&self, stream: &Stream) -> bool {
+    fn is_at_end(&self, stream: &Stream) -> bool {
         self.place == Place::Found && self.next >= stream.visible()
     }
 

@@ -16,7 +16,7 @@ use crate::queue::consumers::{ConsumerId, Target};
 use crate::queue::ready::{Entry, NEVER};
 use crate::session::Readiness;
 
-use super::reader::{Place, Reader};
+use super::reader::{Lane, Place, Reader};
 
 /// Messages that one reader gets, or that its filter passes over, before the next one has its turn.
 const RUN: usize = 256;
@@ -47,7 +47,7 @@ impl Pump<'_> {
                 queue.ring.sleep(consumer);
                 continue;
             };
-            let end = self.serve(id, (consumer_id, target, conn), &mut reader, filter.as_deref());
+            let end = self.serve((consumer_id, target, conn), &mut reader, filter.as_deref());
             let (Some(queue), Some(consumer)) =
                 (self.broker.queues.get_mut(id), self.broker.consumers.get_mut(consumer_id))
             else {
@@ -68,36 +68,61 @@ impl Pump<'_> {
     /// A run of messages for one reader.
     fn serve(
         &mut self,
-        id: QueueId,
         (consumer_id, target, conn): (ConsumerId, Target, ConnId),
         reader: &mut Reader,
         filter: Option<&Filter>,
     ) -> End {
-        if reader.place != Place::Found {
-            return End::Waits;
-        }
-        self.broker.read_ahead(consumer_id, id, reader);
-        for _ in 0..RUN {
-            if self.broker.work_left == 0 {
+        let mut idle = 0;
+        let mut left = RUN;
+        while idle < reader.lanes.len() {
+            let turn = reader.turn % reader.lanes.len();
+            match self.serve_lane((consumer_id, target, conn), (turn, &mut reader.lanes[turn]), filter, &mut left) {
+                Some(end) => return end,
+                None => {
+                    reader.turn = turn + 1;
+                    idle += 1;
+                }
+            }
+            if left == 0 {
                 return End::Turn;
+            }
+        }
+        End::Waits
+    }
+
+    /// A run of messages from one stream; None when there are no more now, or enough.
+    fn serve_lane(
+        &mut self,
+        (consumer_id, target, conn): (ConsumerId, Target, ConnId),
+        (at, lane): (usize, &mut Lane),
+        filter: Option<&Filter>,
+        left: &mut usize,
+    ) -> Option<End> {
+        if lane.place != Place::Found {
+            return None;
+        }
+        let id = lane.stream;
+        self.broker.read_ahead(consumer_id, at, lane);
+        while *left > 0 {
+            if self.broker.work_left == 0 {
+                return Some(End::Turn);
             }
             let readiness = self.readiness(target, conn);
             if readiness != Readiness::Ready {
-                return End::Full(readiness);
+                return Some(End::Full(readiness));
             }
-            let Some(stream) = self.broker.queues.get(id).and_then(|queue| queue.stream.as_deref()) else {
-                return End::Waits;
-            };
-            let Some((offset, message)) = reader.take(stream) else { return End::Waits };
+            let stream = self.broker.queues.get(id)?.stream.as_deref()?;
+            let (offset, message) = lane.take(stream)?;
+            *left -= 1;
             self.broker.spend(1);
-            let entry = entry(message, offset, reader.tracker + 1, self.broker.now_ns);
+            let entry = entry(message, offset, lane.tracker + 1, self.broker.now_ns);
             if filter.is_some_and(|filter| !filter.wants(&entry)) {
                 continue;
             }
             self.broker.track(id, &entry);
             self.hand_read(id, target, conn, entry);
         }
-        End::Turn
+        None
     }
 }
 

@@ -43,7 +43,9 @@ impl Broker {
     /// Those who watch get the message as well.
     pub(crate) fn show_watchers(&mut self, watchers: &[QueueId], message: &Rc<Message>) {
         for id in watchers {
-            self.append(*id, message, true);
+            if let Some(part) = self.part_of(*id, message) {
+                self.append(part, message, true);
+            }
         }
     }
 }

@@ -28,6 +28,11 @@ impl TableWriter<'_> {
         value.write(&mut self.key(key));
     }
 
+    /// The entries of another table, as they are.
+    pub fn raw(&mut self, entries: &[u8]) {
+        self.out.extend_from_slice(entries);
+    }
+
     /// A long string, the type for text.
     pub fn str(&mut self, key: &[u8], value: &[u8]) {
         self.value(key, Value::LongString(value));

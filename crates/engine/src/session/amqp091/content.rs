@@ -16,6 +16,8 @@ use crate::message::{Kind, Message};
 
 /// The header that tells a message's place in a stream.
 const OFFSET_HEADER: &[u8] = b"x-stream-offset";
+/// The header that tells which part of a stream it is in.
+const PART_HEADER: &[u8] = b"x-stream-partition";
 /// Property flags of the fields up to the headers (section 4.2.6.1).
 const FLAG_CONTENT_TYPE: u16 = 1 << 15;
 const FLAG_CONTENT_ENCODING: u16 = 1 << 14;
@@ -36,7 +38,7 @@ pub fn write_content(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &
         }
         return;
     }
-    write_converted(out, channel, frame_max, message, Told { failures, offset: None });
+    write_converted(out, channel, frame_max, message, Told { failures, offset: None, part: None });
 }
 
 /// What the node tells a consumer in headers of its own.
@@ -44,28 +46,42 @@ pub fn write_content(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &
 struct Told {
     /// Failed deliveries.
     failures: Option<u32>,
-    /// The place in a stream.
+    /// The place in a stream, and the stream's own among the parts of another.
     offset: Option<u64>,
+    part: Option<u32>,
 }
 
-/// Writes a message of a stream: the same with its offset as a header.
-pub fn write_read(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, offset: u64) {
+impl Told {
+    fn write_place(&self, table: &mut TableWriter<'_>) {
+        if let Some(offset) = self.offset {
+            table.i64(OFFSET_HEADER, offset as i64);
+        }
+        if let Some(part) = self.part {
+            table.i64(PART_HEADER, i64::from(part));
+        }
+    }
+}
+
+/// Writes a message of a stream: the same with its offset, and the part it is in, as headers.
+pub fn write_read(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, offset: u64, part: Option<u32>) {
     let mut properties = Vec::new();
+    let told = Told { failures: None, offset: Some(offset), part };
     let plain = matches!(message.kind, Kind::Amqp091) && message.deaths.is_none();
-    if plain && put_offset(&mut properties, message.head(), offset) {
+    if plain && put_place(&mut properties, message.head(), told) {
         let body = message.body();
         write_header(out, channel, &properties, body.len());
         body.parts().for_each(|part| write_body(out, channel, frame_max, part));
         return;
     }
-    write_converted(out, channel, frame_max, message, Told { failures: None, offset: Some(offset) });
+    write_converted(out, channel, frame_max, message, told);
 }
 
-/// Properties with one header more, put where it belongs without reading the others. False if it is there already, or
-/// the properties are not what they should be.
-fn put_offset(out: &mut Vec<u8>, head: &[u8], offset: u64) -> bool {
+/// Properties with a header or two more, put where they belong without reading the others. False if they are there
+/// already, or the properties are not what they should be.
+fn put_place(out: &mut Vec<u8>, head: &[u8], told: Told) -> bool {
     let Ok(own) = peek(head) else { return false };
-    if own.headers.is_some_and(|headers| headers.get(OFFSET_HEADER).is_some()) {
+    let is_place = |(key, _): (&[u8], Value<'_>)| key == OFFSET_HEADER || key == PART_HEADER;
+    if own.headers.is_some_and(|headers| headers.iter().any(is_place)) {
         return false;
     }
     let Some((flags, rest)) = head.split_first_chunk::<2>() else { return false };
@@ -79,12 +95,10 @@ fn put_offset(out: &mut Vec<u8>, head: &[u8], offset: u64) -> bool {
     out.reserve(head.len() + 64);
     out.extend_from_slice(&(flags | FLAG_HEADERS).to_be_bytes());
     out.extend_from_slice(before);
-    out.extend_from_slice(&(table.len() as u32 + OFFSET_HEADER.len() as u32 + 10).to_be_bytes());
-    out.extend_from_slice(table);
-    out.push(OFFSET_HEADER.len() as u8);
-    out.extend_from_slice(OFFSET_HEADER);
-    out.push(b'l');
-    out.extend_from_slice(&offset.to_be_bytes());
+    TableWriter::write(out, |writer| {
+        writer.raw(table);
+        told.write_place(writer);
+    });
     out.extend_from_slice(after);
     true
 }
@@ -133,7 +147,7 @@ fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, t
     let deaths = message.deaths.as_deref().unwrap_or_default();
     let ours = |key: &[u8]| match key {
         b"x-delivery-count" => told.failures.is_some(),
-        OFFSET_HEADER => told.offset.is_some(),
+        OFFSET_HEADER | PART_HEADER => told.offset.is_some(),
         // The record takes the place of an older one; a CC that no longer routes is not told.
         b"CC" => !deaths.is_empty() && !message.traits.copied,
         key => !deaths.is_empty() && (key == b"x-death" || key.starts_with(b"x-first-death-")),
@@ -149,9 +163,7 @@ fn write_properties(out: &mut Vec<u8>, own: Properties<'_>, message: &Message, t
         if let Some(failures) = told.failures {
             table.i64(b"x-delivery-count", i64::from(failures));
         }
-        if let Some(offset) = told.offset {
-            table.i64(OFFSET_HEADER, offset as i64);
-        }
+        told.write_place(table);
     });
     let table = Table::trusted(headers.get(4..).unwrap_or_default());
     let headers = if table.is_empty() && own.headers.is_none() { None } else { Some(table) };
@@ -233,11 +245,13 @@ pub(super) fn rewritten(head: &[u8], reply_to: Option<&[u8]>) -> Box<[u8]> {
 mod tests {
     use super::*;
 
-    /// Properties after an offset was put in.
+    const PLACE: Told = Told { failures: None, offset: Some(77), part: Some(3) };
+
+    /// Properties after a place was put in.
     fn with_offset(own: &Properties<'_>) -> Option<Vec<u8>> {
         let (mut head, mut out) = (Vec::new(), Vec::new());
         own.encode(&mut head);
-        put_offset(&mut out, &head, 77).then_some(out)
+        put_place(&mut out, &head, PLACE).then_some(out)
     }
 
     #[test]
@@ -255,7 +269,8 @@ mod tests {
             let back = Properties::decode(&bytes).expect("well-formed");
             let told = back.headers.expect("a header");
             assert_eq!(told.get(OFFSET_HEADER).and_then(|value| value.as_i64()), Some(77));
-            assert_eq!(told.iter().count(), 1 + own.headers.map_or(0, |headers| headers.iter().count()));
+            assert_eq!(told.get(PART_HEADER).and_then(|value| value.as_i64()), Some(3));
+            assert_eq!(told.iter().count(), 2 + own.headers.map_or(0, |headers| headers.iter().count()));
             assert_eq!((back.content_type, back.content_encoding), (own.content_type, own.content_encoding));
             assert_eq!(back.message_id, own.message_id);
         }
@@ -269,8 +284,8 @@ mod tests {
         assert!(with_offset(&own).is_none());
         let mut out = Vec::new();
         let message = crate::testing::message(b"", 0);
-        write_properties(&mut out, own, &message, Told { failures: None, offset: Some(77) });
+        write_properties(&mut out, own, &message, PLACE);
         let told = Properties::decode(&out).expect("well-formed").headers.expect("a header");
-        assert_eq!((told.iter().count(), told.get(OFFSET_HEADER).and_then(|value| value.as_i64())), (1, Some(77)));
+        assert_eq!((told.iter().count(), told.get(OFFSET_HEADER).and_then(|value| value.as_i64())), (2, Some(77)));
     }
 }

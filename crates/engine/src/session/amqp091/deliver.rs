@@ -61,7 +61,10 @@ impl Session {
         let out = &mut io.output;
         encode_deliver(out, place.0, &tap.tag, tag, redelivered, &message.exchange, &message.routing_key);
         match is_read {
-            true => write_read(out, place.0, frame_max, &message, position),
+            true => {
+                let part = broker.queues.get(queue).and_then(|queue| queue.settings.part);
+                write_read(out, place.0, frame_max, &message, position, part);
+            }
             false => write_content(out, place.0, frame_max, &message, failures),
         }
         back

@@ -142,8 +142,8 @@ impl Session {
         }
         let Some(consumer) = broker.consumers.get(consumer_id) else { return Some(true) };
         let Some(queue) = broker.queues.get(consumer.queue) else { return Some(true) };
-        if let (Some(reader), Some(stream)) = (&consumer.reader, &queue.stream) {
-            return Some(!queue.dirty && reader.is_at_end(stream));
+        if let Some(reader) = &consumer.reader {
+            return Some(!queue.dirty && reader.is_at_end(&broker.queues));
         }
         // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
         Some(!(queue.dirty || queue.is_cold() || consumer.searches() && queue.cold.is_some()))

@@ -17,8 +17,9 @@ use crate::relay::{self, Passed};
 /// Annotations that only nodes write, and those that only relays do.
 const OWN: [&str; 3] = [relay::EXCHANGE, relay::ROUTING_KEY, relay::DEATHS];
 const STAMPED: [&str; 3] = [relay::ID, relay::TRACE, relay::PROPERTIES];
-/// The place in a stream, on what is read from one.
+/// The place in a stream, and in which of its parts, on what is read from one.
 const OFFSET: &str = "x-stream-offset";
+const PART: &str = "x-stream-partition";
 
 /// A header that says nothing, and the same as the first to see the message gets it.
 const EMPTY_HEADER: &[u8] = b"\x00\x53\x70\x45";
@@ -32,6 +33,14 @@ pub(super) struct Stamp<'a> {
     pub verbatim: bool,
 }
 
+/// What a delivery tells besides the message itself.
+pub(super) struct Telling<'a> {
+    pub now_ns: u64,
+    pub stamp: Option<Stamp<'a>>,
+    /// The part of a stream that it was read from.
+    pub part: Option<u32>,
+}
+
 /// Does the node add annotations to this message?
 #[inline]
 fn is_marked(entry: &Entry) -> bool {
@@ -40,8 +49,9 @@ fn is_marked(entry: &Entry) -> bool {
 }
 
 /// Appends everything that comes before the bytes of the body as they are kept.
-pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64, stamp: Option<&Stamp<'_>>) {
+pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, telling: &Telling<'_>) {
     let message = &*entry.message;
+    let (now_ns, stamp) = (telling.now_ns, telling.stamp.as_ref());
     match &message.kind {
         Kind::Amqp10(head) => {
             write_header(out, entry, head, now_ns);
@@ -52,7 +62,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64, stamp: Option
                     let mut map = Compound::map(out);
                     for (key, value) in own.unwrap_or_default().iter() {
                         let replaced = |key: &str| {
-                            let is_read = entry.reader > 0 && key == OFFSET;
+                            let is_read = entry.reader > 0 && (key == OFFSET || key == PART);
                             OWN.contains(&key) || is_read || stamp.is_some() && STAMPED.contains(&key)
                         };
                         if !key.as_str().is_some_and(replaced) {
@@ -60,7 +70,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64, stamp: Option
                             map.value(&value);
                         }
                     }
-                    mark(&mut map, entry, stamp);
+                    mark(&mut map, entry, telling);
                     map.finish();
                 }
                 Some(span) => out.extend_from_slice(span.of(message.head())),
@@ -75,7 +85,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, now_ns: u64, stamp: Option
                 delivery_count: entry.failures,
                 ..Header::default()
             };
-            let mark = |map: &mut Compound<'_>| mark(map, entry, stamp);
+            let mark = |map: &mut Compound<'_>| mark(map, entry, telling);
             match stamp {
                 Some(stamp) if stamp.verbatim => {
                     Header { durable: message.traits.durable, ..header }.encode(out);
@@ -112,11 +122,15 @@ fn left_ms(entry: &Entry, now_ns: u64) -> Option<u32> {
 
 /// What the node says of a message: its place in a stream, the exchange it came by, where it died, and what relays want
 /// to know.
-fn mark(map: &mut Compound<'_>, entry: &Entry, stamp: Option<&Stamp<'_>>) {
-    let message = &*entry.message;
+fn mark(map: &mut Compound<'_>, entry: &Entry, telling: &Telling<'_>) {
+    let (message, stamp) = (&*entry.message, telling.stamp.as_ref());
     if entry.reader > 0 {
         map.value(&Value::Symbol(OFFSET));
         map.value(&Value::Ulong(entry.position));
+    }
+    if let Some(part) = telling.part {
+        map.value(&Value::Symbol(PART));
+        map.value(&Value::Uint(part));
     }
     if !message.exchange.is_empty() || stamp.is_some() {
         map.value(&Value::Symbol(relay::EXCHANGE));

@@ -9,7 +9,7 @@ use weft_wire::amqp10::frame::end_frame;
 use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_transfer};
 
 use super::channel::Channel;
-use super::head::{self, Stamp};
+use super::head::{self, Telling};
 use super::link::Link;
 use super::unsettled::Held;
 use super::{Place, Session};
@@ -79,7 +79,8 @@ impl Session {
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
         outlet.common.messages += 1;
         let (settled, link) = (outlet.settled, outlet.number);
-        let (now_ns, stamp) = (broker.now_ns, outlet.common.stamp(broker));
+        let part = if entry.reader > 0 { broker.queues.get(queue).and_then(|queue| queue.settings.part) } else { None };
+        let telling = Telling { now_ns: broker.now_ns, stamp: outlet.common.stamp(broker), part };
         let transfer = TransferHead {
             handle: place.1,
             delivery_id,
@@ -88,12 +89,12 @@ impl Session {
             settled,
             more: false,
         };
-        if len + OVERHEAD_BYTES <= frame_max && write_whole(io, place.0, &transfer, &entry, now_ns, &stamp, frame_max) {
+        if len + OVERHEAD_BYTES <= frame_max && write_whole(io, place.0, &transfer, &entry, &telling, frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
             channel.remote_window -= 1;
         } else {
             let mut prefix = Vec::new();
-            head::write(&mut prefix, &entry, now_ns, stamp.as_ref());
+            head::write(&mut prefix, &entry, &telling);
             let body = message.body().clone();
             let left = prefix.len() + body.len();
             let sending =
@@ -158,15 +159,14 @@ fn write_whole(
     number: u16,
     transfer: &TransferHead<'_>,
     entry: &Entry,
-    now_ns: u64,
-    stamp: &Option<Stamp<'_>>,
+    telling: &Telling<'_>,
     frame_max: usize,
 ) -> bool {
     let out = &mut io.output;
     let (start, body) = (out.len(), entry.message.body());
     out.reserve(entry.message.head().len() + body.len() + OVERHEAD_BYTES);
     let mark = encode_transfer(out, number, transfer);
-    head::write(out, entry, now_ns, stamp.as_ref());
+    head::write(out, entry, telling);
     if out.len() - start + body.len() > frame_max {
         out.truncate(start);
         return false;
