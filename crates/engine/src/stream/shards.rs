@@ -1,8 +1,8 @@
 //! Streams in parts: one name, and a stream for each share of its messages.
 //!
-//! Owns which part a message goes to. A message for the whole comes in; the part that its key chooses goes out, the same
-//! for the same key as long as the number of parts is the same. Readers of the whole have a lane in each part. It must
-//! never keep a message itself. Rule: MurmurHash3 (32 bits) of the key, seeded as RabbitMQ's clients do for super
+//! Owns which part a message goes to. A message for the whole comes in; the part that its key chooses goes out, the
+//! same for the same key as long as the number of parts is the same. Readers of the whole have a lane in each part. It
+//! must never keep a message itself. Rule: MurmurHash3 (32 bits) of the key, seeded as RabbitMQ's clients do for super
 //! streams, modulo the number of parts.
 
 use crate::broker::Broker;
