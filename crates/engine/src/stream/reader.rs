@@ -2,7 +2,7 @@
 //!
 //! Owns a reader's lanes, one for each stream it reads: the next offset, the bounded buffer of messages that came
 //! from disk, and the search for the place where it begins. `log.rs` fills them, `serve.rs` empties them. It must
-//! never hold more than a read or two of messages ahead. Rule: offsets rise; what retention removed in the meantime is passed over.
+//! never hold more than a read or two of messages ahead. Rule: offsets rise; what retention removed is passed over.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
