@@ -9,6 +9,7 @@ row without one is there for comparison.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
+
+import peers
 
 SIZES = (1, 100, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 TRIPS = 3000
@@ -212,6 +215,30 @@ def columns(bench: Bench, quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
+def spark(bench: Bench, quick: bool) -> list[Row]:
+    """Streams in Spark, in a process of their own; the other figures are Spark's own files and Python tuples."""
+    command = [sys.executable, str(Path(__file__).with_name("spark_streams.py")), "--runs", str(bench.repetitions)]
+    paths = [str(Path(peers.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=env)
+    if ran.returncode:
+        raise BenchError(f"spark_streams.py failed:\n{ran.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    full, narrow, tuples, parquet = (found[name] for name in ("full", "narrow", "tuples", "parquet"))
+    met = full >= parquet and full >= 3 * tuples
+    streamed = {"weft": found["stream"], "Parquet": found["stream_parquet"]}
+    return [
+        Row("Spark: rows of 1 KiB from a stream into noop", "/s", {"weft": full, "Parquet": parquet, "tuples": tuples},
+            "≥ Parquet, ≥ 3 × tuples", met),
+        Row("  time, key and size only", "/s", {"weft": narrow}, "≥ 3 × all columns", narrow >= 3 * full),
+        Row("  availableNow, windows with percentiles", "/s", streamed, "≥ Parquet files",
+            streamed["weft"] >= streamed["Parquet"]),
+        Row("  rows written as confirmed messages", "/s", {"weft": found["write"]}, "≥ 100,000",
+            found["write"] >= 100_000),
+        Row("  session to first rows", "s", {"weft": found["first_rows_s"]}, "< 12 s", found["first_rows_s"] < 12),
+    ]  # fmt: skip
+
+
 MEASURES = (
     Measure("cpu", cpu, True, "CPU per message, both protocols, clients that cost nothing"),
     Measure("cpu-library", cpu_library, False, "the same with the usual client libraries"),
@@ -224,4 +251,5 @@ MEASURES = (
     Measure("reliable", reliable, False, "marked durable, confirmed, acknowledged"),
     Measure("backlog", backlog, False, "messages that wait"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
+    Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from pyspark.sql import DataFrame
+
 from peers import Peer, start_weft
 
 BODY_BYTES = 1024
@@ -81,7 +83,7 @@ class Case:
         self.read(NARROW).limit(1).collect()
         self.first_rows_s = perf_counter() - began
 
-    def read(self, schema: str | None = None, kind: str = "weft") -> object:
+    def read(self, schema: str | None = None, kind: str = "weft") -> DataFrame:
         reader = self.spark.read.format(kind)
         reader = reader.schema(schema) if schema else reader
         return reader.options(path=self.data_dir, stream="rows").load()
@@ -95,8 +97,8 @@ class Case:
             seconds.append(perf_counter() - began)
         return rows / min(seconds)
 
-    def noop(self, rows: object) -> None:
-        rows.write.format("noop").mode("overwrite").save()  # type: ignore[attr-defined]
+    def noop(self, rows: DataFrame) -> None:
+        rows.write.format("noop").mode("overwrite").save()
 
     def parquet(self) -> str:
         """The same rows as Spark's own files, as many of them as there are batches of a stream."""
@@ -107,12 +109,12 @@ class Case:
         (place,) = (self.folder / "lake" / "streams" / "rows").glob("*/shard=0")
         return str(place)
 
-    def streamed(self, rows: object, number: str) -> None:
+    def streamed(self, rows: DataFrame, number: str) -> None:
         """A windowed aggregation with percentiles over everything that is there."""
         from pyspark.sql import functions as F
 
         found = (
-            rows.withWatermark("enqueue_time", "1 minute")  # type: ignore[attr-defined]
+            rows.withWatermark("enqueue_time", "1 minute")
             .groupBy(F.window("enqueue_time", "10 seconds"), "routing_key")
             .agg(F.count("*"), F.avg("body_bytes"), F.percentile_approx("body_bytes", [0.5, 0.99]))
         )
@@ -130,7 +132,7 @@ class Case:
 
     def write(self, rows: int) -> None:
         url = f"amqp://{self.node.host}:{self.node.port}"
-        frame = self.read().limit(rows).select("body").selectExpr("body", "false AS durable")  # type: ignore[attr-defined]
+        frame = self.read().limit(rows).selectExpr("body", "false AS durable")
         frame.repartition(2).write.format("weft").options(url=url, address="written").mode("append").save()
 
 
@@ -148,7 +150,7 @@ def measure(folder: Path, count: int, runs: int) -> dict[str, float]:
             "full": case.best(lambda: case.noop(case.read()), count),
             "parquet": case.best(lambda: case.noop(case.spark.read.parquet(place)), count),
             "narrow": case.best(lambda: case.noop(case.read(NARROW)), count),
-            "tuples": case.best(lambda: case.noop(case.read(kind="weft-tuples").limit(some)), some),  # type: ignore[attr-defined]
+            "tuples": case.best(lambda: case.noop(case.read(kind="weft-tuples").limit(some)), some),
             "stream": case.best(case.stream_from_weft, count),
             "stream_parquet": case.best(lambda: case.stream_from_parquet(place), count),
             "write": case.best(lambda: case.write(written), written),
