@@ -56,7 +56,9 @@ def tuple_source() -> type:
     class Tuples(BatchReader):
         def read(self, partition: object) -> Iterator[tuple[object, ...]]:  # type: ignore[override]
             for batch in super().read(partition):  # type: ignore[arg-type]
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+                columns["headers"] = [dict(pairs) for pairs in columns["headers"]]
+                yield from zip(*columns.values(), strict=True)
 
     class TupleSource(WeftSource):
         @classmethod
@@ -83,10 +85,10 @@ class Case:
         self.read(NARROW).limit(1).collect()
         self.first_rows_s = perf_counter() - began
 
-    def read(self, schema: str | None = None, kind: str = "weft") -> DataFrame:
+    def read(self, schema: str | None = None, kind: str = "weft", **options: object) -> DataFrame:
         reader = self.spark.read.format(kind)
         reader = reader.schema(schema) if schema else reader
-        return reader.options(path=self.data_dir, stream="rows").load()
+        return reader.options(path=self.data_dir, stream="rows", **options).load()
 
     def best(self, work: Callable[[], None], rows: int) -> float:
         """Rows per second of the best run."""
@@ -132,8 +134,8 @@ class Case:
 
     def write(self, rows: int) -> None:
         url = f"amqp://{self.node.host}:{self.node.port}"
-        frame = self.read().limit(rows).selectExpr("body", "false AS durable")
-        frame.repartition(2).write.format("weft").options(url=url, address="written").mode("append").save()
+        frame = self.read(endingOffsets=rows).selectExpr("body", "false AS durable")
+        frame.write.format("weft").options(url=url, address="written").mode("append").save()
 
 
 def measure(folder: Path, count: int, runs: int) -> dict[str, float]:
@@ -150,7 +152,7 @@ def measure(folder: Path, count: int, runs: int) -> dict[str, float]:
             "full": case.best(lambda: case.noop(case.read()), count),
             "parquet": case.best(lambda: case.noop(case.spark.read.parquet(place)), count),
             "narrow": case.best(lambda: case.noop(case.read(NARROW)), count),
-            "tuples": case.best(lambda: case.noop(case.read(kind="weft-tuples").limit(some)), some),
+            "tuples": case.best(lambda: case.noop(case.read(kind="weft-tuples", endingOffsets=some)), some),
             "stream": case.best(case.stream_from_weft, count),
             "stream_parquet": case.best(lambda: case.stream_from_parquet(place), count),
             "write": case.best(lambda: case.write(written), written),
