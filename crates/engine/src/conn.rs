@@ -52,6 +52,12 @@ pub struct Io {
     pub replies: VecDeque<(u16, Rc<Message>)>,
     /// Nothing more is read; hang up once the output is flushed.
     pub finished: bool,
+    /// Waits in the engine's list of connections that are held back.
+    pub held: bool,
+    /// Waits in the engine's list of connections with promises that wait for the disk.
+    pub unsynced: bool,
+    /// Under what it is in the engine's table of connections that wait.
+    pub waits_for: Option<Wait>,
     /// The node was told to hang up.
     pub hung_up: bool,
     /// The session was told that memory is short.
@@ -95,7 +101,7 @@ pub struct Io {
 }
 
 /// What a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The answer to this request.
     Answer(u64),
@@ -143,6 +149,9 @@ impl Io {
             choked: false,
             replies: VecDeque::new(),
             finished: false,
+            held: false,
+            unsynced: false,
+            waits_for: None,
             hung_up: false,
             blocked: false,
             timer_ns: u64::MAX,

@@ -1,8 +1,8 @@
 //! How safe a message has to be before its publisher is told so.
 //!
 //! Owns the three levels of durability and the two numbers they wait for. A queue's level comes in with its settings;
-//! what a connection's promises wait for goes out. It must never wait itself. Rule: docs/guides/durability.md, "How safe
-//! is safe": `sync` survives the end of the power, `write` that of the process, `memory` neither.
+//! what a connection's promises wait for goes out. It must never wait itself. Rule: docs/guides/durability.md, "How
+//! safe is safe": `sync` survives the end of the power, `write` that of the process, `memory` neither.
 
 /// What a durable message of a queue survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -63,8 +63,8 @@ pub struct Engine {
     output_bytes: usize,
     /// Connections with input left over that could be read.
     backlog: VecDeque<ConnId>,
-    /// Connections that wait for a grant.
-    waiting: Vec<ConnId>,
+    /// Connections that wait for a grant or a read, by what they wait for.
+    waiting: Map<Wait, Vec<ConnId>>,
     /// Connections the driver does not read, or that were told to hold back.
     held: Vec<ConnId>,
     /// Connections with promises that wait for the disk.
@@ -88,7 +88,7 @@ impl Engine {
             written: Vec::new(),
             output_bytes: 0,
             backlog: VecDeque::new(),
-            waiting: Vec::new(),
+            waiting: Map::with_hasher(Seeded(seed)),
             held: Vec::new(),
             unsynced: Vec::new(),
             sated: Vec::new(),
@@ -173,7 +173,7 @@ impl Engine {
                 Due::Queue(queue) => self.broker.queue_due(queue),
                 Due::Delayed(number) => self.broker.release_delayed(number),
                 Due::Conn(id) => self.tick(id),
-                Due::Disk => self.broker.store.iter_mut().for_each(|store| store.journal.retry()),
+                Due::Disk => self.broker.retry_disk(),
             }
         }
         self.told_timer_ns = u64::MAX;
@@ -203,6 +203,7 @@ impl Engine {
 
     /// Hands bytes to a session, and keeps what it does not take yet.
     fn feed(&mut self, id: ConnId, mut data: &[u8]) {
+        self.broker.begin_session();
         let Some(conn) = self.conns.get_mut(id) else { return };
         while !conn.io.input.is_empty() && !data.is_empty() {
             // Only the rest of a frame that was cut is put together; what follows is read where it lies.
@@ -259,7 +260,7 @@ impl Engine {
         }
         io.direct = io.deferred.is_empty() && io.stored.are_met(reached);
         let waits = !io.deferred.is_empty();
-        if waits && !self.unsynced.contains(&id) {
+        if waits && !std::mem::replace(&mut io.unsynced, true) {
             self.unsynced.push(id);
         }
         if !waits && io.parked == Some(Wait::Sync) {
@@ -280,7 +281,10 @@ impl Engine {
             Some(Wait::Answer(request)) => {
                 self.requests.insert(request, id);
             }
-            Some(Wait::Grant(_) | Wait::Disk(_)) if !self.waiting.contains(&id) => self.waiting.push(id),
+            Some(wait @ (Wait::Grant(_) | Wait::Disk(_))) if io.waits_for != Some(wait) => {
+                io.waits_for = Some(wait);
+                self.waiting.entry(wait).or_default().push(id);
+            }
             _ => {}
         }
         if io.finished && !std::mem::replace(&mut io.hung_up, true) {
@@ -334,14 +338,15 @@ impl Engine {
         if self.broker.answered.is_empty() && self.broker.arrived.is_empty() {
             return;
         }
-        let answered = std::mem::take(&mut self.broker.answered);
-        let arrived = std::mem::take(&mut self.broker.arrived);
-        for id in std::mem::take(&mut self.waiting) {
-            match self.conns.get(id).and_then(|conn| conn.io.parked) {
-                Some(Wait::Grant(principal)) if answered.contains(&principal) => self.resume(id),
-                Some(Wait::Disk(queue)) if arrived.contains(&queue) => self.resume(id),
-                Some(Wait::Grant(_) | Wait::Disk(_)) => self.waiting.push(id),
-                _ => {}
+        let answered = std::mem::take(&mut self.broker.answered).into_iter().map(Wait::Grant);
+        let arrived = std::mem::take(&mut self.broker.arrived).into_iter().map(Wait::Disk);
+        for wait in answered.chain(arrived) {
+            for id in self.waiting.remove(&wait).unwrap_or_default() {
+                let Some(conn) = self.conns.get_mut(id) else { continue };
+                conn.io.waits_for = conn.io.waits_for.filter(|known| *known != wait);
+                if conn.io.parked == Some(wait) {
+                    self.resume(id);
+                }
             }
         }
     }
@@ -373,6 +378,11 @@ impl Engine {
         self.broker.work_left = self.broker.limits.work_max;
         let Some(store) = &mut self.broker.store else { return self.signals() };
         match store.journal.job_done(job) {
+            Done::Read(read) if read.fault.is_some() => {
+                // Whoever waits for it would ask again at once, and a disk that refuses needs a moment.
+                store.resting.push(read);
+                self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
+            }
             Done::Read(read) => self.broker.fetched(&read),
             Done::Failed(fault) => {
                 let text = fault.to_string();
@@ -390,6 +400,7 @@ impl Engine {
                     self.broker.events.push(Event::DiskAlarm { raised: false, text: String::new() });
                 }
                 for id in std::mem::take(&mut self.unsynced) {
+                    self.conns.get_mut(id).into_iter().for_each(|conn| conn.io.unsynced = false);
                     self.note(id);
                 }
                 self.broker.streams_synced();
@@ -405,6 +416,7 @@ impl Engine {
             let Some(id) = self.backlog.pop_front() else { break };
             let Some(conn) = self.conns.get_mut(id) else { continue };
             conn.io.queued = false;
+            self.broker.begin_session();
             conn.read_input(&mut self.broker);
             self.note(id);
         }
@@ -440,14 +452,14 @@ impl Engine {
     fn hold_back(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
-        let over = io.publishes && io.account.over() || io.stores && self.broker.disk_is_behind();
+        let over = io.publishes && (io.account.over() || io.stores && self.broker.disk_is_behind());
         if over && !std::mem::replace(&mut io.blocked, true) {
             conn.session.blocked(io, &mut self.broker, true);
         }
         // A 1.0 peer is held back by its credit, so that its settlements still come in.
         let stop = over && matches!(conn.session, Session::Amqp091(_)) || io.input.len() > INPUT_BYTES_MAX || io.choked;
         let pause = stop && !std::mem::replace(&mut io.paused, stop);
-        if (over || pause) && !self.held.contains(&id) {
+        if (over || pause) && !std::mem::replace(&mut io.held, true) {
             self.held.push(id);
         }
         self.note(id);
@@ -464,6 +476,7 @@ impl Engine {
                 self.held.push(id);
                 continue;
             }
+            io.held = false;
             if std::mem::take(&mut io.blocked) {
                 conn.session.blocked(io, &mut self.broker, false);
             }

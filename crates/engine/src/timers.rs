@@ -19,7 +19,7 @@ pub enum Due {
     Conn(ConnId),
     /// A delayed message (by its number) is to be routed.
     Delayed(u64),
-    /// A disk that refused a write is tried again.
+    /// A disk that refused is tried again.
     Disk,
 }
 

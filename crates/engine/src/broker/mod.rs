@@ -150,8 +150,9 @@ pub struct Broker {
     seed: Seeded,
     vhost_names: Map<Name, VhostId>,
     principals: Map<u32, Principal>,
-    bindings: Map<BindingRow, ()>,
-    bound: Map<Dest, Vec<BindingRow>>,
+    /// Every binding, by each of its ends.
+    bindings: Map<ExchangeId, Map<BindingRow, ()>>,
+    bound: Map<Dest, Map<BindingRow, ()>>,
     dying: VecDeque<Dying>,
     /// What durable messages survive in queues that do not say so themselves.
     pub durability: Durability,

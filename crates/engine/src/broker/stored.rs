@@ -35,6 +35,8 @@ pub struct Store {
     pub found: Vec<RecoveredQueue>,
     /// Ids of barriers that the journal knew when it was opened, until their barriers are there.
     pub found_ids: Vec<RecoveredBarrier>,
+    /// Reads that the disk refused, to be answered after a pause.
+    pub resting: Vec<ReadDone>,
     /// Reads under way, by token.
     pub(crate) reads: Vec<(u64, ReadFor)>,
     targets: Vec<Target>,
@@ -68,6 +70,7 @@ impl Store {
             journal,
             last: Needs::default(),
             fault: None,
+            resting: Vec::new(),
             found,
             found_ids,
             reads,
@@ -97,6 +100,12 @@ impl Broker {
     #[inline]
     pub fn synced(&self) -> u64 {
         self.store.as_ref().map_or(u64::MAX, |store| store.journal.synced())
+    }
+
+    /// What the node itself stored, a dead letter perhaps, is not the business of the session that is read next.
+    #[inline]
+    pub fn begin_session(&mut self) {
+        self.store.iter_mut().for_each(|store| store.last = Needs::default());
     }
 
     /// Does the disk refuse, or lag so far behind that publishers have to wait for it?
@@ -248,6 +257,15 @@ impl Broker {
             }
         }
         true
+    }
+
+    /// A disk that refused is tried again.
+    pub fn retry_disk(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        store.journal.retry();
+        for read in std::mem::take(&mut store.resting) {
+            self.fetched(&read);
+        }
     }
 
     /// A read has come back.

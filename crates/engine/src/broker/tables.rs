@@ -102,8 +102,8 @@ impl Broker {
 
     fn drop_exchange(&mut self, id: ExchangeId) {
         self.drop_bindings(Dest::Exchange(id));
-        let outgoing: Vec<BindingRow> = self.bindings.keys().filter(|row| row.source == id).cloned().collect();
-        outgoing.iter().for_each(|row| self.drop_row(row));
+        let outgoing = self.bindings.get(&id).cloned().unwrap_or_default();
+        outgoing.keys().for_each(|row| self.drop_row(row));
         if let Some(exchange) = self.exchanges.remove(id)
             && let Some(vhost) = self.vhosts.get_mut(exchange.vhost)
         {
@@ -205,7 +205,9 @@ impl Broker {
     /// bind(source, topic, target); a second time changes nothing.
     pub fn bind(&mut self, spec: &BindingSpec) -> Result<(), Unknown> {
         let row = self.row(spec)?;
-        if self.bindings.insert(row.clone(), ()).is_some() {
+        let seed = self.seed;
+        let known = self.bindings.entry(row.source).or_insert_with(|| Map::with_hasher(seed));
+        if known.insert(row.clone(), ()).is_some() {
             return Ok(());
         }
         let arguments = Table::parse(&row.arguments).unwrap_or(Table::EMPTY);
@@ -213,7 +215,7 @@ impl Broker {
             exchange.bind(&row.routing_key, arguments, row.dest);
             self.headers_bound += usize::from(exchange.reads_headers());
         }
-        self.bound.entry(row.dest).or_default().push(row);
+        self.bound.entry(row.dest).or_insert_with(|| Map::with_hasher(seed)).insert(row, ());
         self.generation += 1;
         Ok(())
     }
@@ -226,8 +228,12 @@ impl Broker {
     }
 
     fn drop_row(&mut self, row: &BindingRow) {
-        if self.bindings.remove(row).is_none() {
+        let Some(rows) = self.bindings.get_mut(&row.source) else { return };
+        if rows.remove(row).is_none() {
             return;
+        }
+        if rows.is_empty() {
+            self.bindings.remove(&row.source);
         }
         let arguments = Table::parse(&row.arguments).unwrap_or(Table::EMPTY);
         if let Some(exchange) = self.exchanges.get_mut(row.source) {
@@ -235,7 +241,7 @@ impl Broker {
             self.headers_bound -= usize::from(exchange.reads_headers());
         }
         if let Some(rows) = self.bound.get_mut(&row.dest) {
-            rows.retain(|other| other != row);
+            rows.remove(row);
             if rows.is_empty() {
                 self.bound.remove(&row.dest);
             }
@@ -245,7 +251,7 @@ impl Broker {
 
     fn drop_bindings(&mut self, dest: Dest) {
         let rows = self.bound.get(&dest).cloned().unwrap_or_default();
-        rows.iter().for_each(|row| self.drop_row(row));
+        rows.keys().for_each(|row| self.drop_row(row));
     }
 
     /// A user in a virtual host; what was granted before is forgotten.
