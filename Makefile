@@ -55,6 +55,10 @@ test: setup ## every test of both languages
 	cargo test --quiet $(CRATES)
 	$(PY) -m pytest -q
 
+.PHONY: sim
+sim: ## a node that dies again and again on an invented disk; SEED=n repeats one world, else fresh ones for 10 s
+	cargo run --quiet -p weft-sim --bin sim -- $(SEED)
+
 .PHONY: check
 check: setup generated ## format, lint, types, stubs, layers; changes nothing
 	$(BIN)/ruff format --check .

@@ -110,7 +110,10 @@ impl Pump<'_> {
             self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
             return Turn::Next;
         }
-        let (target, conn_id) = (consumer.target, ConnId::from_raw(consumer.conn));
+        let (target, conn_id, searches) = (consumer.target, ConnId::from_raw(consumer.conn), consumer.searches());
+        if queue.hides() && self.broker.is_hidden(id, searches) {
+            return Turn::Idle;
+        }
         let readiness = self.readiness(target, conn_id);
         if readiness != Readiness::Ready {
             self.put_to_sleep(id, consumer_id, readiness);

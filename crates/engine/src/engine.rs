@@ -399,6 +399,7 @@ impl Engine {
                 if store.fault.take().is_some() {
                     self.broker.events.push(Event::DiskAlarm { raised: false, text: String::new() });
                 }
+                self.broker.show_hidden();
                 for id in std::mem::take(&mut self.unsynced) {
                     self.conns.get_mut(id).into_iter().for_each(|conn| conn.io.unsynced = false);
                     self.note(id);

@@ -22,6 +22,9 @@ use crate::sidecar::{self, RowReader};
 use crate::storage::{Named, SEGMENTS, Storage, index_name, log_name, parse_name};
 use crate::table::{Class, Entries, Row, Table};
 
+/// What was not known to be synced is written again in pieces of this size.
+const REWRITE_BYTES: usize = 256 << 10;
+
 /// What was found when a store was opened.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -222,12 +225,7 @@ impl Recovery<'_> {
         if held {
             return Ok(Placed { digest, sealed: false, held });
         }
-        // Deciding on the strength of bytes that only the operating system has would be deciding too early.
-        let name = log_name(segment);
-        match self.storage.sync(&name).map_err(|error| Fault::new("sync", &name, &error)) {
-            Err(fault) if fault.kind != FaultKind::ReadOnly => return Err(fault),
-            _ => {}
-        }
+        self.make_sure(segment, outline.certain(synced), u64::from(digest.log_bytes))?;
         let trim = digest.log_bytes < self.config.segment_bytes - self.config.segment_bytes / 8;
         let mut work = SealWork { digest: Arc::new(digest.clone()), trim, outcome: None };
         work.seal(self.storage);
@@ -239,6 +237,27 @@ impl Recovery<'_> {
             _ => false,
         };
         Ok(Placed { digest, sealed, held })
+    }
+
+    /// Deciding on the strength of bytes that only the operating system has would be deciding too early: what was not
+    /// known to be synced is, before anybody is told that it is there. A sync alone is not enough. Where an earlier one
+    /// has failed, the system shows bytes that it no longer means to write, so they are written once more.
+    fn make_sure(&self, segment: u32, from: u64, to: u64) -> Result<(), Fault> {
+        let name = log_name(segment);
+        let mut piece = vec![0; REWRITE_BYTES];
+        for offset in (from..to).step_by(REWRITE_BYTES) {
+            let piece = &mut piece[..REWRITE_BYTES.min((to - offset) as usize)];
+            let count =
+                self.storage.read_at(&name, offset, piece).map_err(|error| Fault::new("read", &name, &error))?;
+            if self.storage.write_at(&name, offset, &piece[..count]).is_err() {
+                // A disk that takes nothing, not even in place: the next start tries again.
+                break;
+            }
+        }
+        match self.storage.sync(&name).map_err(|error| Fault::new("sync", &name, &error)) {
+            Err(fault) if fault.kind != FaultKind::ReadOnly => Err(fault),
+            _ => Ok(()),
+        }
     }
 
     /// Copies what is damaged; false if a copy could not be made.

@@ -64,7 +64,7 @@ pub(crate) struct Outline {
 
 impl Outline {
     /// How much of the log was on the disk when all batches up to `synced` were.
-    fn certain(&self, synced: u64) -> u64 {
+    pub(crate) fn certain(&self, synced: u64) -> u64 {
         let told = self.batches.iter().map(|batch| batch.certain(synced)).max().unwrap_or(FILE_HEADER_BYTES as u64);
         match self.orphans_after {
             Some(number) if number < synced => told.max(self.orphans_end),

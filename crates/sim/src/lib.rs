@@ -9,6 +9,7 @@
 pub mod client;
 pub mod client10;
 pub mod controller;
+pub mod fate;
 pub mod node;
 pub mod random;
 pub mod wire;

@@ -42,11 +42,16 @@ pub struct Node {
 
 impl Node {
     pub fn new(limits: Limits, seed: u64) -> Self {
-        let mut engine = Engine::new(limits, seed, 1, WALL_NS);
+        Self::at(limits, seed, 1)
+    }
+
+    /// A node that is started at a later time.
+    pub fn at(limits: Limits, seed: u64, now_ns: u64) -> Self {
+        let mut engine = Engine::new(limits, seed, now_ns, WALL_NS + now_ns);
         let applied = engine.apply(Controller::first_changes());
         assert!(applied.is_ok(), "{applied:?}");
         let (controller, peers) = (Controller::default(), BTreeMap::new());
-        Self { engine, controller, now_ns: 1, peers, events: Vec::new() }
+        Self { engine, controller, now_ns, peers, events: Vec::new() }
     }
 
     /// A new connection that has not said a word.

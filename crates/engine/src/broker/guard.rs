@@ -6,8 +6,9 @@
 //! not published a second time. Rules: docs/guides/idempotency.md; what was refused or could not be stored leaves no
 //! id behind, and a duplicate is confirmed only when the first copy is safe.
 
-use super::{Broker, Published};
+use super::{Broker, Published, Store};
 use crate::barrier::{Barrier, Id, Key, Settings};
+use crate::durability::Needs;
 use crate::message::Message;
 use crate::queue::QueueId;
 use crate::routing::ExchangeId;
@@ -55,7 +56,7 @@ impl Broker {
     /// Asks a barrier: is this a duplicate? The answer is noted for `settle_guards`.
     pub(super) fn guard(&mut self, place: Place, message: &Message) -> bool {
         let now_ms = self.wall_ns / 1_000_000;
-        if message.deaths.is_some() {
+        if self.moving || message.deaths.is_some() {
             return false;
         }
         let Some(barrier) = self.barrier_mut(place) else { return false };
@@ -100,6 +101,47 @@ impl Broker {
             }
         }
         self.guards = guards;
+    }
+
+    /// Does the message that is being published get past a barrier that will remember it?
+    pub(super) fn passes_barrier(&self, message: &Message) -> bool {
+        self.guards.iter().any(|guard| guard.serial == message.traits.serial && !guard.known)
+    }
+
+    /// A queue has taken a message that passed a barrier. A crash before it is safe makes its publisher send it again,
+    /// and nobody would know it: so it is not shown to anybody before.
+    pub(super) fn hide_stored(&mut self, needs: Needs) {
+        for (id, position) in self.hidden.drain(..) {
+            let Some(queue) = self.queues.get_mut(id).filter(|_| !needs.is_none()) else { continue };
+            if !queue.hides() {
+                self.hiding.push(id);
+            }
+            queue.hide(position, needs);
+        }
+        if let Some(store) = self.store.as_mut().filter(|_| needs.synced > 0) {
+            store.journal.sync();
+        }
+    }
+
+    /// Is the next message of a queue not to be seen yet? Who searches waits until nothing is hidden.
+    pub fn is_hidden(&mut self, id: QueueId, searches: bool) -> bool {
+        let Some(reached) = self.store.as_ref().map(Store::reached) else { return false };
+        let Some(queue) = self.queues.get_mut(id) else { return false };
+        let Some(hidden) = queue.first_hidden(reached) else { return false };
+        searches || queue.ready.front().is_some_and(|entry| entry.position >= hidden)
+    }
+
+    /// The disk has more: queues that hid something look again.
+    pub fn show_hidden(&mut self) {
+        let Some(reached) = self.store.as_ref().map(Store::reached) else { return };
+        for id in std::mem::take(&mut self.hiding) {
+            let Some(queue) = self.queues.get_mut(id) else { continue };
+            if queue.first_hidden(reached).is_some() {
+                self.hiding.push(id);
+            }
+            self.arrived.push(id);
+            self.touch(id);
+        }
     }
 
     fn note_duplicate(&mut self, place: Place, published: &mut Published) {
@@ -151,7 +193,7 @@ impl Broker {
     }
 
     /// The node has a disk: what came by relay links before this start is known again.
-    pub fn attach(&mut self, store: super::Store) {
+    pub fn attach(&mut self, store: Store) {
         self.store = Some(store);
         let settings = self.fabric.settings.clone();
         if let Some(barrier) = self.renew_barrier(None, Some(settings)) {

@@ -170,6 +170,11 @@ pub struct Broker {
     route_guarded: bool,
     /// What barriers said of the message that is being published.
     guards: Vec<guard::Guard>,
+    /// Queues with messages that are not to be seen yet, and the places of the message that is being published.
+    hiding: Vec<QueueId>,
+    hidden: Vec<(QueueId, u64)>,
+    /// Messages are being moved by hand: that is no publishing.
+    moving: bool,
     /// What came by relay links.
     pub fabric: Barrier,
     route: Vec<QueueId>,
@@ -227,6 +232,9 @@ impl Broker {
             route_mark: 0,
             route_guarded: false,
             guards: Vec::new(),
+            hiding: Vec::new(),
+            hidden: Vec::new(),
+            moving: false,
             fabric: Barrier::new(guard::fabric_settings(), seed),
             route: Vec::new(),
             requests: 0,

@@ -50,6 +50,7 @@ impl Broker {
         let ready = self.queues.get(id).map_or(0, |queue| queue.len());
         let mut moved = Moved::default();
         self.begin();
+        self.moving = true;
         while moved.count < count.min(ready).min(MOVE_COUNT_MAX) {
             if self.is_coming(id) {
                 moved.waits = true;
@@ -70,6 +71,7 @@ impl Broker {
                 }
             }
         }
+        self.moving = false;
         self.commit();
         self.schedule(id);
         self.when_empty(id);

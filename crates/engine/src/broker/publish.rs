@@ -193,6 +193,10 @@ impl Broker {
         }
         if stored {
             let (number, position, expires_ns) = queue.last_offered();
+            if !self.guards.is_empty() && self.passes_barrier(message) {
+                self.hidden.push((id, position));
+            }
+            let queue = self.queues.get(id)?;
             let level = if queue.keeps(message) { queue.settings.durability } else { Some(Durability::Memory) };
             let level = level.unwrap_or_default();
             self.will_store(number, position, expires_ns, level);

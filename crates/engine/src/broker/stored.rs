@@ -163,10 +163,13 @@ impl Broker {
         store.targets.clear();
         store.must_sync |= store.streams.len() > watching;
         store.watched |= watching > 0;
-        if let Some(batch) = stored.filter(|_| kept) {
-            store.last = store.last.and(store.needs(batch));
+        let has_streams = !store.streams.is_empty();
+        let needs = stored.filter(|_| kept).map_or_else(Needs::default, |batch| store.needs(batch));
+        store.last = store.last.and(needs);
+        if !self.hidden.is_empty() {
+            self.hide_stored(needs);
         }
-        if !store.streams.is_empty() {
+        if has_streams {
             self.store_streams(stored, message.body_len() as u64);
         }
         stored.map(|_| kept)
@@ -223,7 +226,7 @@ impl Broker {
                 return true;
             }
         }
-        false
+        self.is_hidden(id, false)
     }
 
     /// A queue that was stored before this start goes on where it was.

@@ -7,11 +7,12 @@
 pub mod consumers;
 pub mod ready;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::barrier::{self, Barrier};
 use crate::broker::VhostId;
-use crate::durability::Durability;
+use crate::durability::{Durability, Needs};
 use crate::message::{Message, Name};
 use crate::slab::Id;
 use crate::stats::Latency;
@@ -141,6 +142,8 @@ pub struct Queue {
     pub timer_ns: u64,
     next_position: u64,
     last_expires_ns: u64,
+    /// From each of these positions on, messages are shown only when the disk is that far.
+    gates: VecDeque<(u64, Needs)>,
 }
 
 impl Queue {
@@ -163,6 +166,7 @@ impl Queue {
             timer_ns: NEVER,
             next_position: 0,
             last_expires_ns: NEVER,
+            gates: VecDeque::new(),
         }
     }
 
@@ -231,6 +235,27 @@ impl Queue {
     /// The position the next message will get: where a browser that only wants new ones starts.
     pub fn next_position(&self) -> u64 {
         self.next_position
+    }
+
+    /// The message at this position passed a barrier: it is shown only once it is safe, with all that come after it.
+    pub fn hide(&mut self, position: u64, needs: Needs) {
+        if self.gates.back().is_none_or(|last| last.1 != needs) {
+            self.gates.push_back((position, needs));
+        }
+    }
+
+    /// Is there something that is not to be seen yet?
+    #[inline]
+    pub fn hides(&self) -> bool {
+        !self.gates.is_empty()
+    }
+
+    /// The first position that is not to be seen while the disk is where it is.
+    pub fn first_hidden(&mut self, reached: Needs) -> Option<u64> {
+        while self.gates.front().is_some_and(|gate| gate.1.are_met(reached)) {
+            self.gates.pop_front();
+        }
+        self.gates.front().map(|gate| gate.0)
     }
 
     /// Is this message there after a restart?

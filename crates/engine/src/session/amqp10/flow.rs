@@ -146,7 +146,7 @@ impl Session {
             return Some(!queue.dirty && reader.is_at_end(&broker.queues));
         }
         // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
-        Some(!(queue.dirty || queue.is_cold() || consumer.searches() && queue.cold.is_some()))
+        Some(!(queue.dirty || queue.hides() || queue.is_cold() || consumer.searches() && queue.cold.is_some()))
     }
 
     /// Hands out credit to a sender.
