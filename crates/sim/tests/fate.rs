@@ -1,7 +1,7 @@
 //! Worlds in which a node dies: seeds that once found something, and fresh ones for a few seconds.
 //!
-//! Owns the choice of seeds and how long to try; `WEFT_SIM_SECONDS` sets the latter. A mistake is printed with its seed,
-//! and `make sim SEED=n` lives through it again. It must never know what a mistake is. Rule: `weft_sim::fate`.
+//! Owns the choice of seeds and how long to try; `WEFT_SIM_SECONDS` sets the latter. A mistake is printed with its
+//! seed, and `make sim SEED=n` lives through it again. It must never know what a mistake is. Rule: `weft_sim::fate`.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
 //! What publishers and consumers know, and what follows from it when all is over.
 //!
-//! Owns the record of letters: sent, confirmed, arrived. Peers write into it; `judge` reads it at the end. It must never
-//! guess: of a letter that was sent and not confirmed when a node died nobody knows whether it is there, so it counts as
-//! neither lost nor unexpected. Rule: docs/guides/durability.md, "After a crash"; docs/guides/idempotency.md.
+//! Owns the record of letters: sent, confirmed, arrived. Peers write into it; `judge` reads it at the end. It must
+//! never guess: of a letter that was sent and not confirmed when a node died nobody knows whether it is there, so it
+//! counts as neither lost nor unexpected. Rule: docs/guides/durability.md, "After a crash"; docs/guides/idempotency.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! A small world in which a node dies again and again: real engine and journal, invented disk, clock and network.
 //!
 //! Owns the world of one seed: publishers with confirms and consumers with acknowledgements, of both protocols, cables
-//! between them and the node, a disk that tears, forgets, fills up and refuses, and the instants at which the node dies.
+//! between them and the node, a disk that tears, forgets, fills up and refuses, and the instants at which it dies.
 //! A seed comes in; counts, mistakes and a trace go out. It must never use anything but the seed. Rule: nothing
 //! confirmed is lost, and nothing comes twice behind a barrier; the same seed gives the same trace.
 
@@ -266,7 +266,7 @@ impl World {
         self.collect();
     }
 
-    /// Nothing fails any more: everything is confirmed, and every queue is emptied. What does not come to an end is told.
+    /// Nothing fails any more: everything is confirmed, and every queue is emptied. A world without end is told.
     fn end(&mut self) -> Vec<String> {
         self.heal();
         self.die(true);
