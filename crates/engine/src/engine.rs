@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use weft_journal::{Done, Job};
+use weft_journal::Job;
 
 use crate::broker::Broker;
-use crate::conn::{Conn, ConnId, Io, Promise, Wait};
+use crate::conn::{Conn, ConnId, Io, Wait};
 use crate::delivery::Pump;
 use crate::event::Event;
 use crate::hash::{Map, Seeded};
@@ -42,8 +42,6 @@ pub mod signal {
     pub const LOCAL: u32 = 128;
 }
 
-/// How long a disk that refused a write is left alone.
-const DISK_RETRY_NS: u64 = 1_000_000_000;
 /// Unread input that a connection may pile up while it waits for a decision or for budget.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 /// An input buffer keeps this much room when it ran empty.
@@ -68,10 +66,10 @@ pub struct Engine {
     /// Connections the driver does not read, or that were told to hold back.
     held: Vec<ConnId>,
     /// Connections with promises that wait for the disk.
-    unsynced: Vec<ConnId>,
+    pub(crate) unsynced: Vec<ConnId>,
     /// Connections whose links wait for their messages to be consumed.
     pub(crate) sated: Vec<ConnId>,
-    jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Job>,
     pub(crate) requests: Map<u64, ConnId>,
     pub(crate) quiesced: bool,
     told_timer_ns: u64,
@@ -230,44 +228,6 @@ impl Engine {
         self.note(id);
     }
 
-    /// Sends the promises a session made, or keeps them until the disk has what they are about.
-    fn keep_promises(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get_mut(id) else { return };
-        let io = &mut conn.io;
-        let now_ns = self.broker.now_ns;
-        if io.confirmed > 0 {
-            self.broker.latency.to_confirm.add(0, std::mem::take(&mut io.confirmed) as u32, now_ns);
-        }
-        let Some(store) = &mut self.broker.store else { return };
-        let reached = store.reached();
-        io.stored = io.stored.and(std::mem::take(&mut store.last));
-        io.stores |= !io.stored.is_none() || std::mem::take(&mut store.watched);
-        if !io.promises.is_empty() {
-            let needs = io.stored;
-            if needs.synced > reached.synced {
-                store.journal.sync();
-            }
-            io.deferred
-                .extend(std::mem::take(&mut io.promises).into_iter().map(|promise| Promise { needs, ..promise }));
-        }
-        while io.deferred.front().is_some_and(|promise| promise.needs.are_met(reached)) {
-            let Some(promise) = io.deferred.pop_front() else { break };
-            io.output.extend_from_slice(&promise.bytes);
-            if promise.count > 0 {
-                let us = now_ns.saturating_sub(promise.made_ns) / 1_000;
-                self.broker.latency.to_confirm.add(us, promise.count, now_ns);
-            }
-        }
-        io.direct = io.deferred.is_empty() && io.stored.are_met(reached);
-        let waits = !io.deferred.is_empty();
-        if waits && !std::mem::replace(&mut io.unsynced, true) {
-            self.unsynced.push(id);
-        }
-        if !waits && io.parked == Some(Wait::Sync) {
-            self.resume(id);
-        }
-    }
-
     /// Looks at what a session left behind: output, a question, an end, bytes it had no budget for.
     pub(crate) fn note(&mut self, id: ConnId) {
         self.keep_promises(id);
@@ -351,67 +311,6 @@ impl Engine {
         }
     }
 
-    /// Takes the journal's next jobs.
-    fn collect_jobs(&mut self) {
-        self.broker.store_offsets();
-        if let Some(store) = &mut self.broker.store {
-            while let Some(job) = store.journal.poll_job() {
-                self.jobs.push(job);
-            }
-        }
-    }
-
-    /// Disk work to be run, each on any thread; writes in order.
-    pub fn poll_disk(&mut self) -> Vec<Job> {
-        std::mem::take(&mut self.jobs)
-    }
-
-    /// Nothing more comes: the store is brought into the shape that opens fastest.
-    pub fn finish(&mut self) -> u32 {
-        self.broker.store.iter_mut().for_each(|store| store.journal.close());
-        self.collect_jobs();
-        self.signals()
-    }
-
-    /// A disk job has run.
-    pub fn disk_done(&mut self, job: Job) -> u32 {
-        self.broker.work_left = self.broker.limits.work_max;
-        let Some(store) = &mut self.broker.store else { return self.signals() };
-        match store.journal.job_done(job) {
-            Done::Read(read) if read.fault.is_some() => {
-                // Whoever waits for it would ask again at once, and a disk that refuses needs a moment.
-                store.resting.push(read);
-                self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
-            }
-            Done::Read(read) => self.broker.fetched(&read),
-            Done::Failed(fault) => {
-                let text = fault.to_string();
-                if store.fault.replace(text.clone()).is_none() {
-                    self.broker.events.push(Event::DiskAlarm { raised: true, text });
-                }
-                self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
-                // Who waits for a confirm sends nothing more, and would not be told otherwise.
-                for id in self.unsynced.clone() {
-                    self.hold_back(id);
-                }
-            }
-            Done::Written => {
-                if store.fault.take().is_some() {
-                    self.broker.events.push(Event::DiskAlarm { raised: false, text: String::new() });
-                }
-                self.broker.show_hidden();
-                for id in std::mem::take(&mut self.unsynced) {
-                    self.conns.get_mut(id).into_iter().for_each(|conn| conn.io.unsynced = false);
-                    self.note(id);
-                }
-                self.broker.streams_synced();
-            }
-            Done::Background(_) => {}
-        }
-        self.work();
-        self.signals()
-    }
-
     fn read_backlog(&mut self) {
         while self.broker.may_read() {
             let Some(id) = self.backlog.pop_front() else { break };
@@ -450,7 +349,7 @@ impl Engine {
     }
 
     /// Must this connection stop sending? True when the driver has to stop reading it.
-    fn hold_back(&mut self, id: ConnId) -> bool {
+    pub(crate) fn hold_back(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
         let over = io.publishes && (io.account.over() || io.stores && self.broker.disk_is_behind());

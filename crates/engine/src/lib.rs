@@ -12,6 +12,7 @@ pub mod change;
 pub mod conn;
 pub mod convert;
 pub mod delivery;
+mod disk;
 pub mod durability;
 pub mod engine;
 pub mod event;

@@ -334,6 +334,7 @@ fn definitions() -> Vec<Change> {
             delayed: false,
             alternate: None,
             barrier: Some(barrier(11)),
+            tap: None,
         },
         queue("kept", 1, None),
         queue("worked", 2, None),
