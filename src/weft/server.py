@@ -131,6 +131,10 @@ class Node:
             for place in configuration.listen:
                 tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
                 self.listeners.append(await listen(place.endpoint, driver.accept, tls))
+            if self.listeners:
+                await membership.announce(
+                    [f"amqp://{e}" for one in self.listeners if not one.tls for e in one.endpoints]
+                )
             self._life = life.pop_all()
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from weft.broker import FabricDesk, Topology
 from weft.directory import Directory, Embedded, open_directory
@@ -23,6 +24,7 @@ from weft.network.settings import Settings
 from weft.store import Store
 
 RETRY_S = 1.0
+MEMBERS = "/members"
 
 
 class Membership:
@@ -75,6 +77,13 @@ class Membership:
             except Unavailable as error:
                 LOG.warning("the directory does not answer, the node goes on without: %s", error)
                 await asyncio.sleep(RETRY_S)
+
+    async def announce(self, urls: Sequence[str]) -> None:
+        """Tell the fabric where this node listens."""
+        try:
+            await self.directory.put(f"{MEMBERS}/{self.network.federation.node}", {"urls": list(urls)}, ephemeral=True)
+        except Unavailable as error:
+            LOG.warning("the directory did not hear of this node: %s", error)
 
     async def stop(self) -> None:
         """Leave: what is ephemeral is taken back, links are let go."""

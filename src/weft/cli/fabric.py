@@ -1,0 +1,123 @@
+"""`weft fabric`: a whole fabric from one file: what differs, make it so, or run it here.
+
+Owns the words of this command: `plan` asks every node and prints the difference, `apply` carries it out, `up` starts
+the nodes of the file as processes of this machine first.
+It must never drop a queue that holds messages unless `--force` says so.
+Rule: docs/reference/fabric.md; `weft.fabric.diff` decides what is to be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from weft.client import connect
+from weft.client.management import Management
+from weft.fabric import Fabric, Member, load
+from weft.fabric.diff import CLASSES, Step, compare
+from weft.model.errors import Refused, Unavailable
+
+TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("word", choices=("plan", "apply", "up"), help="show what differs, make it so, or run it here")
+    parser.add_argument("file", metavar="FILE", help="the fabric, in TOML (docs/reference/fabric.md)")
+    parser.add_argument("--prune", action="store_true", help="remove what the file does not name")
+    parser.add_argument("--force", action="store_true", help="with --prune: even queues that hold messages")
+    parser.add_argument("--data-dir", metavar="DIR", default="weft-fabric", help="up: folder of all nodes' folders")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do as the word says."""
+    fabric = load(Path(options.file))
+    if options.word == "up":
+        return _up(fabric, options)
+    return asyncio.run(reconcile(fabric, options.prune, options.force, carry_out=options.word == "apply"))
+
+
+async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool) -> int:
+    """Compare every node with the file, and with `carry_out` make it so; the exit code."""
+    code = 0
+    for member in fabric.members.values():
+        try:
+            async with connect(member.url, timeout_s=TIMEOUT_S) as client:
+                management = Management(client, timeout_s=TIMEOUT_S)
+                actual = {kind: await management.query(kind) for kind in CLASSES}
+                steps = compare(member, actual, prune=prune, force=force)
+                _tell(member, steps)
+                if carry_out:
+                    for step in steps:
+                        await _carry_out(management, step)
+        except (Unavailable, Refused) as error:
+            print(f"{member.name}: {error}", file=sys.stderr)
+            code = 1
+    return code
+
+
+def _tell(member: Member, steps: list[Step]) -> None:
+    print(f"{member.name} ({member.url}): " + ("as the file wants it" if not steps else ""))
+    for step in steps:
+        print(f"    {step}")
+
+
+async def _carry_out(management: Management, step: Step) -> None:
+    match step.action:
+        case "make":
+            await management.create(step.kind, "" if step.kind == "binding" else step.name, step.values)
+        case "change":
+            await management.update(step.kind, step.name, step.values)
+        case "remove":
+            await management.delete(step.kind, step.name)
+
+
+def _up(fabric: Fabric, options: argparse.Namespace) -> int:
+    folder = Path(options.data_dir)
+    with ExitStack() as life:
+        processes = [start(member, folder / member.name) for member in fabric.members.values()]
+        for process in processes:
+            life.callback(_end, process)
+        for process, member in zip(processes, fabric.members.values(), strict=True):
+            await_ready(process, member.name)
+        asyncio.run(reconcile(fabric, options.prune, options.force, carry_out=True))
+        print(f"fabric {fabric.name} is up: {len(processes)} nodes; ctrl-c ends it", flush=True)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print("ending")
+    return 0
+
+
+def start(member: Member, folder: Path) -> subprocess.Popen[str]:
+    """A node of the file as a process."""
+    command = [sys.executable, "-m", "weft", "up", "--name", member.name, "--listen", str(member.listen)]
+    command += ["--data-dir", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this very program
+
+
+def await_ready(process: subprocess.Popen[Any], name: str) -> None:
+    """Wait until a node says that it is ready."""
+    for line in process.stdout or ():
+        if line.startswith("ready"):
+            return
+    raise Unavailable(f"node {name} did not start (exit code {process.wait(START_TIMEOUT_S)})")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(START_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

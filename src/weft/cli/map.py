@@ -1,0 +1,92 @@
+"""`weft map`: the whole network from one node: found by its links and its directory, drawn as text and as a picture.
+
+Owns the crawl. One url comes in; every node that can be reached is asked for its links, routes and counters; a drawing
+goes out (`weft.fabric.draw`).
+It must never change anything, and never stop at a node that does not answer.
+Rule: a node knows its own links; who links to it is known by the directory's members, so either side leads on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from weft.client import connect
+from weft.client.management import Management
+from weft.fabric.draw import Found, svg, text
+from weft.model.errors import Refused, Unavailable
+
+TIMEOUT_S = 5.0
+NODES_MAX = 10_000
+MEMBERS = "/members/"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("--url", metavar="URL", default="amqp://localhost", help="where to begin")
+    parser.add_argument("--svg", metavar="FILE", help="write a picture too")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Crawl and draw."""
+    found = asyncio.run(crawl(options.url))
+    print(text(found))
+    if options.svg:
+        Path(options.svg).write_text(svg(found), encoding="utf-8")
+        print(f"\nthe picture is in {options.svg}")
+    return 0
+
+
+async def crawl(url: str) -> Found:
+    """Everything that can be reached from one node."""
+    found = Found()
+    pending = {"": url}
+    seen: set[str] = set()
+    while pending and len(found.nodes) < NODES_MAX:
+        known, place = pending.popitem()
+        if place in seen or (known in found.nodes and known):
+            continue
+        seen.add(place)
+        try:
+            async with connect(place, timeout_s=TIMEOUT_S) as client:
+                more = await _ask(found, Management(client, timeout_s=TIMEOUT_S), place)
+        except (Unavailable, Refused) as error:
+            if not known:
+                raise
+            found.nodes[known] = {"url": place, "error": str(error)}
+            continue
+        pending |= {name: where for name, where in more.items() if name not in found.nodes}
+    for link in found.links:
+        found.nodes.setdefault(link["to"] or link["address"], {"url": link["address"], "error": "not a weft node"})
+    return found
+
+
+async def _ask(found: Found, management: Management, url: str) -> dict[str, str]:
+    """One node's facts; (name, url) of the nodes it knows."""
+    name = str((await management.read("node"))["name"])
+    queues = await management.query("queue")
+    connections = await management.query("connection", columns=["name"])
+    ready = sum(row.get("ready") or 0 for row in queues)
+    found.nodes[name] = {"url": url, "queues": len(queues), "ready": ready, "connections": len(connections)}
+    routes = await management.query("route")
+    more: dict[str, str] = {}
+    for link in await management.query("uplink"):
+        carried = [_route(row) for row in routes if row["link"] == link["name"]]
+        ends = {"from": name, "to": link.get("peer") or "", "address": link["address"]}
+        facts = {"name": link["name"], "role": link.get("role") or "", "state": link["state"]}
+        found.links.append({**ends, **facts, "routes": carried})
+        if link.get("peer") and link.get("product") == "weft":
+            more[str(link["peer"])] = f"amqp://{link['address']}"
+    for entry in await management.query("directory"):
+        if entry["name"].startswith(MEMBERS):
+            urls = entry.get("value", {}).get("urls") or []
+            if urls:
+                more.setdefault(entry["name"].removeprefix(MEMBERS), urls[0])
+    return more
+
+
+def _route(row: dict[str, object]) -> str:
+    arrow = "<-" if row["direction"] == "pull" else "->"
+    what = row.get("queue") or row.get("key") or (f"{row.get('keys') or 0} keys" if row["kind"] == "dynamic" else "")
+    return f"{arrow} {row['kind']} {row.get('exchange') or ''} {what}: {row['state']}"

@@ -1,0 +1,86 @@
+"""`weft plan`: how safe several paths are, and how large a network may grow.
+
+Owns the tables on a terminal: the talk's P_loss^n, the paths of a fabric file with what they share, and the network of
+10,000 servers on paper.
+It must never ask a running node: it plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from weft.fabric import load
+from weft.fabric.model import Paper
+from weft.fabric.paths import TABLE, estimate, find_paths, loss_of, paths_needed
+from weft.model.errors import ConfigError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a fabric file; without one, the table of the talk")
+    parser.add_argument("--from", dest="start", metavar="NODE")
+    parser.add_argument("--to", dest="end", metavar="NODE")
+    parser.add_argument("--uptime", type=float, default=0.99, help="of one path (default: 0.99)")
+    parser.add_argument("--target", type=float, help="say how many independent paths reach this uptime")
+    parser.add_argument("--servers", type=int, help="the talk's network on paper with so many servers")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    if not 0 < options.uptime < 1:
+        raise ConfigError("--uptime is a share between 0 and 1, such as 0.99")
+    if options.servers is not None:
+        _paper(options.servers)
+    elif options.target is not None:
+        count = paths_needed(options.uptime, options.target)
+        print(f"{count} independent paths of {options.uptime:%} reach {options.target}" if count else "no number does")
+    elif options.file is None:
+        _table()
+    else:
+        _paths(options)
+    return 0
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.10f}".rstrip("0").rstrip(".") + "%"
+
+
+def _table() -> None:
+    print("uptime   P_loss  n  P_failure    overall uptime")
+    for uptime, count in TABLE:
+        loss = loss_of(uptime, count)
+        print(f"{_percent(uptime):<8} {1 - uptime:<7.3g} {count}  {loss:<12.3g} {_percent(1 - loss)}")
+    print("(if the paths share nothing: `weft plan FILE --from A --to B` shows what they share)")
+
+
+def _paths(options: argparse.Namespace) -> None:
+    fabric = load(Path(options.file))
+    for name in (options.start, options.end):
+        if name not in fabric.members:
+            raise ConfigError(f"--from and --to must name nodes of the file: {', '.join(fabric.members)}")
+    paths = find_paths(fabric, options.start, options.end)
+    if not paths:
+        print(f"there is no path from {options.start} to {options.end}")
+        return
+    for path in paths:
+        print(" -> ".join(path))
+    found = estimate(fabric, paths)
+    print(f"\n{len(paths)} paths; all of them need: {', '.join(found.shared) or 'nothing in common'}")
+    if found.shared:
+        print("They are not independent: what they share fails for all of them at once.")
+    print(f"if they were independent: loss {found.naive_loss:.3g}, uptime {_percent(1 - found.naive_loss)}")
+    print(f"with what they share:     loss {found.loss:.3g}, uptime {_percent(1 - found.loss)}")
+
+
+def _paper(servers: int) -> None:
+    if servers < 1:
+        raise ConfigError("--servers is a number above 0")
+    paper = Paper(servers=servers)
+    print(f"{servers} servers in {paper.regions} regions, {paper.gateways_per_region} gateways per region,")
+    print(f"each server's node linked to {paper.uplinks} gateways, {paper.processes_per_server} processes per server:")
+    for kind, count in paper.connections().items():
+        print(f"  connections at a {kind} node, at most: {count}")
+    print(f"  links between nodes in all: {paper.links()} ({paper.links() / servers:.2f} per server)")
+    hops, seconds = paper.convergence_hops(), paper.convergence_s()
+    print(f"  a change is known everywhere after {hops} hops, about {seconds:.2f} s at 50 ms each")

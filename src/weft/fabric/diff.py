@@ -1,0 +1,103 @@
+"""What a node has, beside what the fabric file wants of it: the steps from one to the other.
+
+Owns the comparison, class by class, and the order of steps. A `Member` and the rows a node's management gave come in;
+steps go out.
+It must not carry anything out, and must never propose to drop a queue that holds messages unless it was told to.
+Rule: what is missing is made; what is there and not in the file is only removed when pruning was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from weft.fabric.file import Member
+from weft.federation import link_of, parse_url, to_table
+
+Row = Mapping[str, Any]
+CLASSES = ("exchange", "queue", "binding", "uplink", "route")
+"""In the order in which they are made; they are removed in the other."""
+OWN_PREFIXES = ("amq.", "weft.", "$", "service:")
+"""Names that nodes make themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do at a node."""
+
+    action: Literal["make", "change", "remove", "keep"]
+    kind: str
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    def __str__(self) -> str:
+        sign = {"make": "+", "change": "~", "remove": "-", "keep": "!"}[self.action]
+        return f"{sign} {self.kind} {self.name}" + (f"  ({self.why})" if self.why else "")
+
+
+def compare(
+    member: Member, actual: Mapping[str, Sequence[Row]], *, prune: bool = False, force: bool = False
+) -> list[Step]:
+    """The steps that make a node what the file wants."""
+    wanted = _wanted(member)
+    steps: list[Step] = []
+    for kind in CLASSES:
+        known = {_name(kind, row): row for row in actual[kind]}
+        for name, values in wanted[kind].items():
+            if name not in known:
+                steps.append(Step("make", kind, name, values))
+            elif kind == "uplink" and not _same_link(values, known[name]):
+                steps.append(Step("change", kind, name, values, "other addresses"))
+    if prune:
+        for kind in reversed(CLASSES):
+            steps += _extra(kind, wanted[kind], actual[kind], force=force)
+    return steps
+
+
+def _wanted(member: Member) -> dict[str, dict[str, Mapping[str, Any]]]:
+    bindings = {
+        f"{b.source} -> {b.destination} : {b.routing_key}": {
+            "source": b.source,
+            "destination": b.destination,
+            "routing_key": b.routing_key,
+        }
+        for b in member.bindings
+    }
+    return {
+        "exchange": {name: {"type": type_, "durable": True} for name, type_ in member.exchanges.items()},
+        "queue": {name: {"durable": True} for name in member.queues},
+        "binding": dict(bindings),
+        "uplink": {str(link["name"]): _without_name(to_table(link_of(link))) for link in member.links},
+        "route": {str(route["name"]): _without_name(route) for route in member.routes},
+    }
+
+
+def _without_name(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "name"}
+
+
+def _name(kind: str, row: Row) -> str:
+    if kind == "binding":
+        return f"{row['source']} -> {row['destination']} : {row.get('routing_key') or ''}"
+    return str(row["name"])
+
+
+def _same_link(values: Mapping[str, Any], row: Row) -> bool:
+    return [str(parse_url(url)) for url in values["urls"]] == list(row.get("urls") or [])
+
+
+def _extra(kind: str, wanted: Mapping[str, object], rows: Sequence[Row], *, force: bool) -> list[Step]:
+    steps: list[Step] = []
+    for row in rows:
+        name = _name(kind, row)
+        end = str(row.get("destination", name)) if kind == "binding" else name
+        if name in wanted or not name or end.startswith(OWN_PREFIXES):
+            continue
+        if kind == "queue" and not force and (row.get("ready") or row.get("unsettled")):
+            held = (row.get("ready") or 0) + (row.get("unsettled") or 0)
+            steps.append(Step("keep", kind, name, why=f"it holds {held} messages; --force drops them"))
+        else:
+            steps.append(Step("remove", kind, str(row["name"])))
+    return steps

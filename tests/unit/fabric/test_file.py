@@ -1,0 +1,162 @@
+"""The fabric file: what it may say, what it must not, and what differs from it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.fabric.diff import compare
+from weft.fabric.draw import Found, svg, text
+from weft.fabric.file import Fabric, expand, load, parse
+from weft.fabric.model import Paper
+from weft.fabric.paths import estimate, find_paths, loss_of, paths_needed
+from weft.model.errors import ConfigError
+
+PAYPAL = Path(__file__).parents[3] / "examples" / "fabrics" / "paypal.toml"
+NOTHING: dict[str, list[dict[str, Any]]] = {"exchange": [], "queue": [], "binding": [], "uplink": [], "route": []}
+
+
+def read(body: str) -> Fabric:
+    return parse(tomllib.loads(body))
+
+
+def test_the_talks_network() -> None:
+    fabric = load(PAYPAL)
+    assert len(fabric.members) == 7
+    remote = fabric.members["remote-2"]
+    assert (remote.tier, remote.listen.port) == ("core", 5684)
+    assert [link["urls"] for link in remote.links] == [["amqp://127.0.0.1:5673"], ["amqp://127.0.0.1:5674"]]
+    assert [link["urls"] for link in fabric.members["local-1"].links] == [
+        ["amqp://127.0.0.1:5673", "amqp://127.0.0.1:5674"]
+    ]
+    assert len(remote.routes) == 4
+
+
+def test_ranges() -> None:
+    assert expand("a-{2..4}-b") == ["a-2-b", "a-3-b", "a-4-b"]
+    assert expand("plain") == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("", "there are no"),
+        ("[nodes.a]", "needs listen"),
+        ("[nodes.a]\nlisten=':1'", "host is missing"),
+        ("[nodes.a]\nlisten='h:1'\ncolour='red'", "has no 'colour'"),
+        ("[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:1'", "both listen on"),
+        ("[nodes.a]\nlisten='h:1'\n[[links]]\nfrom='a'\nto='b'", "no node is called 'b'"),
+        ("[nodes.a]\nlisten='h:1'\nbindings=['x y z']", "is not"),
+        ("[nodes.a]\nlisten='h:1'\nkind='gateway'\nqueues=['q']", "no route drains"),
+        (
+            "[nodes.a]\nlisten='h:1'\nregion='slc'\n[nodes.b]\nlisten='h:2'\nregion='dub'\n[[links]]\nfrom='a'\nto='b'",
+            "meet only at gateways",
+        ),
+        (
+            "[nodes.a]\nlisten='h:1'\npartition='risk'\n[nodes.b]\nlisten='h:2'\n[[links]]\nfrom='a'\nto='b'",
+            "joins = true",
+        ),
+        ("[nodes.a]\nlisten='h:1'\n[[routes]]\nlink='up'\nkind='dynamic'\nexchange='x'", "no such node has"),
+        ("[nodes.'a{3..1}']\nlisten='h:1'", "counts no nodes"),
+        ("[other]\nx=1", "has no 'other'"),
+    ],
+)
+def test_what_it_must_not_say(body: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        read(body)
+
+
+def test_regions_meet_at_gateways() -> None:
+    body = (
+        "[nodes.a]\nlisten='h:1'\nregion='slc'\nkind='gateway'\n[nodes.b]\nlisten='h:2'\nregion='dub'\nkind='gateway'"
+    )
+    assert read(body + "\n[[links]]\nfrom='a'\nto='b'").edges == (("a", "b", "b"),)
+
+
+def test_what_is_missing_is_made_in_order_and_nothing_else_is_touched() -> None:
+    remote = load(PAYPAL).members["remote-1"]
+    steps = compare(remote, NOTHING)
+    assert [step.action for step in steps] == ["make"] * len(steps)
+    assert [step.kind for step in steps] == sorted(
+        (step.kind for step in steps), key=["exchange", "queue", "binding", "uplink", "route"].index
+    )
+    actual = {
+        kind: [
+            {
+                **step.values,
+                "name": step.name,
+                "urls": [url.removeprefix("amqp://") for url in step.values.get("urls", [])],
+            }
+            for step in steps
+            if step.kind == kind
+        ]
+        for kind in NOTHING
+    }
+    assert compare(remote, actual) == []
+    actual["queue"].append({"name": "stray", "ready": 3})
+    actual["queue"].append({"name": "empty", "ready": 0})
+    actual["queue"].append({"name": "weft.bridge.x:y", "ready": 1})
+    assert compare(remote, actual) == []
+    assert [str(step) for step in compare(remote, actual, prune=True)] == [
+        "! queue stray  (it holds 3 messages; --force drops them)",
+        "- queue empty",
+    ]
+    assert [step.action for step in compare(remote, actual, prune=True, force=True)] == ["remove", "remove"]
+
+
+def test_a_link_with_other_addresses_is_changed() -> None:
+    remote = load(PAYPAL).members["remote-1"]
+    rows = [{"name": link["name"], "urls": ["127.0.0.1:1"]} for link in remote.links]
+    steps = compare(remote, {**NOTHING, "uplink": rows})
+    assert [step.action for step in steps if step.kind == "uplink"] == ["change", "change"]
+
+
+def test_the_table_of_the_talk() -> None:
+    assert [round(loss_of(uptime, n), 12) for uptime, n in ((0.99, 2), (0.99, 3), (0.999, 2), (0.999, 3))] == [
+        0.0001,
+        0.000001,
+        0.000001,
+        0.000000001,
+    ]
+    assert paths_needed(0.99, 0.9999) == 2
+    assert paths_needed(0.99, 0.99999) == 3
+
+
+def test_shared_parts_are_counted_once() -> None:
+    fabric = load(PAYPAL)
+    paths = find_paths(fabric, "local-1", "remote-1")
+    assert paths[:2] == [("local-1", "gateway-1", "remote-1"), ("local-1", "gateway-2", "remote-1")]
+    two = estimate(fabric, paths[:2])
+    assert two.shared == ()
+    assert two.loss == pytest.approx(two.naive_loss) == pytest.approx(0.0001)
+    body = PAYPAL.read_text().replace('kind = "gateway"\ntier', 'kind = "gateway"\nzone = "z1"\ntier')
+    one_zone = read(body)
+    same = estimate(one_zone, paths[:2])
+    assert same.shared == ("zone z1",)
+    assert same.loss > 5 * two.loss
+
+
+def test_ten_thousand_servers() -> None:
+    paper = Paper()
+    assert max(paper.connections().values()) <= 500
+    double = Paper(servers=20_000)
+    assert double.links() < 2.2 * paper.links()
+    assert max(double.connections().values()) <= 500
+
+
+def test_the_map_is_drawn() -> None:
+    found = Found(
+        {"gw": {"url": "amqp://h:1", "queues": 2, "ready": 1}, "r": {"url": "amqp://h:2"}, "<x>": {"error": "gone"}},
+        [{"from": "r", "to": "gw", "name": "up", "role": "gateway", "state": "operational", "routes": ["<- queue q"]}],
+    )
+    drawn = text(found)
+    assert drawn.index("[gw]") < drawn.index("[r]")
+    assert "==> gw (gateway)  operational" in drawn
+    assert "not reached: gone" in drawn
+    picture = svg(found)
+    assert picture.startswith("<svg")
+    assert "&lt;x&gt;" in picture
+    assert "<x>" not in picture
