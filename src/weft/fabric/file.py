@@ -175,7 +175,9 @@ class _Reader:
             _check_meeting(self._nodes, here, peer, joins=bool(row.get("joins")))
             self._edges.append((here, peer, name))
         urls = [f"amqp://{_listen(peer, self._nodes[peer])}" for peer in peers]
-        options = {key: row[key] for key in ("role", "heartbeat_s", "retry_max_s", "tls_ca") if key in row}
+        options: dict[str, Any] = {
+            key: row[key] for key in ("role", "heartbeat_s", "retry_max_s", "tls_ca") if key in row
+        }
         table: dict[str, Any] = {"name": name, "urls": urls, **options}
         link_of(table)
         links = self._links.setdefault(here, [])

@@ -476,6 +476,11 @@ class Federation:
 
     # for people
 
+    def _pushed_keys(self, route: Route, peer: str) -> int:
+        if not _is_pushed(route):
+            return 0
+        return len(self._desk.keys_of_queue(route.vhost, route.from_exchange, bridge_name(peer, route.name)))
+
     def _route_row(self, route: Route) -> dict[str, Any]:
         uplink = self._uplinks[route.link]
         carriers = self._carriers.of(route.name)
@@ -500,7 +505,7 @@ class Federation:
             "exchange": route.exchange,
             "queue": route.queue,
             "key": route.key,
-            "keys": announcer.keys if announcer else 0,
+            "keys": announcer.keys if announcer else self._pushed_keys(route, uplink.peer_name),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,
             "numbers": [carrier.ask.link for carrier in carriers],
