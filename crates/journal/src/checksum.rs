@@ -1,7 +1,7 @@
 //! Checksums: CRC-32C of bytes, from the start or from a value.
 //!
-//! Owns the choice of who computes them: every record is summed when it is written and again when it is read, so this is
-//! a good part of the journal's time. It must never give another sum than CRC-32C, which is in the files. Rule:
+//! Owns the choice of who computes them: every record is summed when it is written and again when it is read, so this
+//! is a good part of the journal's time. It must never give another sum than CRC-32C, which is in the files. Rule:
 //! docs/internals/segment.md, "Numbers".
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
