@@ -19,6 +19,8 @@ from weft.model.errors import ConfigError, Unavailable
 
 COMMANDS = {
     "up": "run a node in the foreground",
+    "watch": "run a file of rules over a node: be told, or act, when something crosses a line",
+    "scale": "start and stop instances of services as their queues want it",
     "config": "show what a configuration file may hold, or check one",
     "log": "show what streams and durable queues hold, from a data folder",
     "link": "connections that a node keeps to other nodes",

@@ -75,7 +75,8 @@ class Management:
 
     async def read(self, kind: str, name: str | None = None) -> Row:
         """One object; the node itself needs no name."""
-        return await self._ask("READ", {"type": kind, "name": name})
+        row: Row = await self._ask("READ", {"type": kind, "name": name})
+        return row
 
     async def find(self, kind: str, name: str) -> Row | None:
         """One object, or None if there is no such."""
@@ -88,11 +89,13 @@ class Management:
 
     async def create(self, kind: str, name: str, values: Mapping[str, object] | None = None) -> Row:
         """Make an object."""
-        return await self._ask("CREATE", {"type": kind, "name": name}, values)
+        row: Row = await self._ask("CREATE", {"type": kind, "name": name}, values)
+        return row
 
     async def update(self, kind: str, name: str, values: Mapping[str, object]) -> Row:
         """Change an object."""
-        return await self._ask("UPDATE", {"type": kind, "name": name}, values)
+        row: Row = await self._ask("UPDATE", {"type": kind, "name": name}, values)
+        return row
 
     async def delete(self, kind: str, name: str, values: Mapping[str, object] | None = None) -> None:
         """Delete an object; `values` may hold conditions."""
@@ -106,7 +109,8 @@ class Management:
 
     async def schema(self) -> Row:
         """What classes there are, and what each has."""
-        return await self._ask("GET-SCHEMA", {})
+        classes: Row = await self._ask("GET-SCHEMA", {})
+        return classes
 
     async def _ask(self, operation: str, asked: Row, body: Mapping[str, object] | None = None) -> Any:
         headers = {key: value for key, value in asked.items() if value is not None} | {"operation": operation}

@@ -1,0 +1,39 @@
+"""The talk's monitor: register interest in a broker, get its objects, pass them to rules from a file.
+
+Queues that nobody asked about are ignored; `transaction_test` is watched, and alerts once when it passes its threshold.
+"""
+
+import asyncio
+import logging
+import sys
+
+import weft
+from weft.cli.fabric_source import FabricSource
+from weft.rules import parse
+from weft.rules.run import Runner
+
+RULES = parse("""
+[rules.transaction_test]
+attribute = "messages"
+above = 100
+clear = 50
+severity = "critical"
+action = "log"
+""")
+
+
+async def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    async with (
+        weft.Node(name="broker", listen="127.0.0.1:0") as node,
+        weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric,
+    ):
+        runner = Runner(RULES, FabricSource(fabric, node.name))
+        await fabric.send("something_else", b"not watched")
+        for count in (1, 60, 60, 60):
+            await fabric.send_many("transaction_test", [b"a payment"] * count)
+            await runner.look()
+            await runner.settle()
+
+
+asyncio.run(main())

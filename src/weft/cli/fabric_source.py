@@ -1,0 +1,90 @@
+"""A fabric as rules and scaling see it, over the client.
+
+Owns the translation between what management says and what they look at. Rows, events and requests come in; values of
+`weft.rules` and `weft.scaling` go out.
+It must never decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from weft.client import connect
+from weft.client.fabric import Fabric
+from weft.client.management import Management
+from weft.rules import Observation
+
+EVENTS = "weft.events"
+
+
+class FabricSource:
+    """One node's objects, events and requests."""
+
+    def __init__(self, fabric: Fabric, node: str, vhost: str | None = None) -> None:
+        self._fabric = fabric
+        self._management = Management(fabric, vhost=vhost)
+        self.node = node
+
+    async def observe(self, kind: str) -> list[Observation]:
+        """Every object of a class."""
+        return [_observation(kind, row) for row in await self._management.query(kind)]
+
+    async def events(self) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
+        """Every event from now on."""
+        async for message in self._fabric.receive(f"/exchanges/{EVENTS}/%23"):
+            body = message.body
+            if isinstance(body, dict):
+                yield message.subject or "", body
+
+    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
+        """Send a JSON message."""
+        if exchange:
+            await self._fabric.send(f"/exchanges/{exchange}/{key}", dict(body), durable=False)
+        else:
+            await self._fabric.send(key, dict(body))
+
+    async def queue(self, name: str) -> Mapping[str, Any] | None:
+        """A queue's statistics."""
+        row = await self._management.find("queue", name)
+        return None if row is None else _observation("queue", row).attributes
+
+    async def requests(self, address: str) -> AsyncIterator[bytes]:
+        """Bodies sent to an address."""
+        async for message in self._fabric.receive(address):
+            data = message.data
+            yield data if isinstance(data, bytes) else json.dumps(data).encode()
+
+
+def _observation(kind: str, row: Mapping[str, Any]) -> Observation:
+    """A row, with what people say beside what it says: messages, and times in milliseconds."""
+    attributes = dict(row)
+    if "ready" in row:
+        attributes["messages"] = row["ready"] + row.get("unsettled", 0)
+        attributes["wait_ms"] = max(row.get("time_in_queue_p90_us", 0) / 1_000, 0.0)
+    for key, value in row.items():
+        if key.endswith("_us") and isinstance(value, int | float):
+            attributes[f"{key.removesuffix('_us')}_ms"] = value / 1_000
+    return Observation(kind, str(row.get("name", "")), attributes)
+
+
+def run_with(work: Callable[[FabricSource], Awaitable[None]], url: str | None, vhost: str | None) -> int:
+    """Connect, work until done or interrupted by SIGINT or SIGTERM, close."""
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        async with connect(url) as fabric:
+            node = await Management(fabric).read("node")
+            await work(FabricSource(fabric, str(node["name"]), vhost))
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(main())
+    return 0
+

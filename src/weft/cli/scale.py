@@ -1,0 +1,44 @@
+"""`weft scale`: start and stop instances of services as their queues want it.
+
+Owns the command's options, and the wiring of scaling to a client.
+It must never decide how many: that is in `weft.scaling`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+
+from weft.cli.fabric_source import FabricSource, run_with
+from weft.client.url import URL_DEFAULT, URL_VARIABLE
+from weft.scaling import load
+from weft.scaling.run import INTERVAL_S, Runner
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("services", type=Path, help="the scaling file (docs/guides/scaling.md)")
+    parser.add_argument("--url", help="the node whose queues are watched; the one on this machine by default")
+    parser.add_argument("--vhost", help="the virtual host; the one of the URL by default")
+    parser.add_argument("--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until interrupted; then the instances it started end."""
+    services = load(options.services)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    url = options.url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
+
+    def write(line: str) -> None:
+        print(line, flush=True)
+
+    async def work(source: FabricSource) -> None:
+        names = ", ".join(service.name for service in services)
+        write(f"scaling {names} at {source.node}, every {options.interval:g} s")
+        runner = Runner(services, source, url, dry_run=options.dry_run, interval_s=options.interval, write=write)
+        await runner.run()
+
+    return run_with(work, options.url, options.vhost)

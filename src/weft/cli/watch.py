@@ -1,0 +1,45 @@
+"""`weft watch`: run a rule file over a node.
+
+Owns the command's options, and the wiring of rules to a client.
+It must never hold a rule or an action: those are in `weft.rules`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from weft.cli.fabric_source import FabricSource, run_with
+from weft.rules import load
+from weft.rules.run import Runner
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("rules", type=Path, help="the rule file (docs/guides/rules.md)")
+    parser.add_argument("--url", help="the node to be watched; the one on this machine by default")
+    parser.add_argument("--vhost", help="the virtual host to be watched; the one of the URL by default")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+    parser.add_argument("--once", action="store_true", help="look once, act, and end")
+    parser.add_argument("--verbose", action="store_true", help="name the objects that no rule looks at")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until interrupted."""
+    file = load(options.rules)
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.WARNING, format="%(message)s")
+
+    def write(line: str) -> None:
+        print(line, flush=True)
+
+    async def work(source: FabricSource) -> None:
+        runner = Runner(file, source, dry_run=options.dry_run, write=write)
+        if options.once:
+            await runner.look()
+            await runner.settle()
+            return
+        write(f"watching {source.node} by {len(file.rules)} rules, every {file.interval_s:g} s")
+        await runner.run()
+
+    return run_with(work, options.url, options.vhost)
