@@ -23,7 +23,8 @@ action = "log"
 
 
 async def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    logging.getLogger("weft.rules").setLevel(logging.INFO)
     async with (
         weft.Node(name="broker", listen="127.0.0.1:0") as node,
         weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric,

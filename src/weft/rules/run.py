@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from weft.model.errors import Unavailable, WeftError
+from weft.model.errors import WeftError
 from weft.rules.actions import Action, build, say_only
 from weft.rules.file import RuleFile
 from weft.rules.rule import Firing, Observation
@@ -97,7 +97,7 @@ class Runner:
         while True:
             try:
                 await self.look()
-            except Unavailable as error:
+            except WeftError as error:
                 LOG.warning("cannot look: %s", error)
             await asyncio.sleep(self._file.interval_s)
 
@@ -106,7 +106,7 @@ class Runner:
             try:
                 async for key, body in self._source.events():
                     await self._act(self._watch.on_event(key, body))
-            except Unavailable as error:
+            except WeftError as error:
                 LOG.warning("cannot listen to events: %s", error)
             await asyncio.sleep(RETRY_S)
 

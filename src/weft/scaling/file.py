@@ -34,7 +34,7 @@ class Service:
     messages_each: int = 0
     """Messages that may wait per instance; 0 does not look at the length."""
     wait_ms_max: int = 0
-    """Time that messages may wait in the queue (90 of 100); 0 does not look at it."""
+    """Time that the first message in the queue may have waited; 0 does not look at it."""
     drain_s_max: float = 0.0
     """How long working off what waits may take at the present rate; 0 does not look at it."""
     idle_fraction: float = 0.3

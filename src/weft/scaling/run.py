@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from weft.model.errors import Unavailable
+from weft.model.errors import Unavailable, WeftError
 from weft.scaling.decide import REQUEST_S, Decision, Load, Request, Scaler
 from weft.scaling.drivers import Driver, driver_for
 from weft.scaling.file import Service
@@ -144,7 +144,7 @@ class Runner:
         while True:
             try:
                 await self.look()
-            except Unavailable as error:
+            except WeftError as error:
                 LOG.warning("cannot look: %s", error)
             await asyncio.sleep(self._interval_s)
 
@@ -153,6 +153,6 @@ class Runner:
             try:
                 async for body in self._source.requests(ADDRESS):
                     await self.request(body)
-            except Unavailable as error:
+            except WeftError as error:
                 LOG.warning("cannot take requests: %s", error)
             await asyncio.sleep(RETRY_S)
