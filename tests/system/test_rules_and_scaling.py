@@ -112,7 +112,8 @@ def test_a_request_from_outside_is_obeyed_and_a_bad_one_told(
 ) -> None:
     file = tmp_path / "services.toml"
     file.write_text(
-        f'[services.s]\nscale_command = ["{sys.executable}", "-c", "print()", "{{count}}"]\nmax = 5\nmessages_each = 9\n'
+        f'[services.s]\nscale_command = ["{sys.executable}", "-c", "print()", "{{count}}"]\nmax = 5\n'
+        "messages_each = 9\n"
     )
     scale = Command("scale", str(file), "--url", f"amqp://127.0.0.1:{node.port}", "--interval", "0.2")
     commands.append(scale)
@@ -155,8 +156,8 @@ def test_a_rule_is_told_once_and_its_event_can_be_heard(
             break
     channel.cancel()
     assert [key.rsplit(".", 1)[0] for key in found] == [
-        "rule.raised.critical.transaction_test",
-        "rule.cleared.critical.transaction_test",
+        "rule.crossed.warning.transaction_test",
+        "rule.cleared.info.transaction_test",
     ]
     channel.queue_declare("late", durable=True)
     watch.until("new: queue late")

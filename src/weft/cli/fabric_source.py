@@ -43,12 +43,14 @@ class FabricSource:
             if isinstance(body, dict):
                 yield message.subject or "", body
 
-    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
+    async def send(self, address: str, body: Mapping[str, object]) -> None:
         """Send a JSON message."""
-        if exchange:
-            await self._fabric.send(f"/exchanges/{exchange}/{key}", dict(body), durable=False)
-        else:
-            await self._fabric.send(key, dict(body))
+        await self._fabric.send(address, dict(body))
+
+    async def tell(self, kind: str, event: str, name: str, values: Mapping[str, object]) -> None:
+        """Publish an event; the node does, for whoever may monitor it."""
+        arguments = {"class": kind, "kind": event, "object": name, "values": dict(values)}
+        await self._management.call("node", None, "tell", arguments)
 
     async def queue(self, name: str) -> Mapping[str, Any] | None:
         """A queue's statistics."""

@@ -66,6 +66,7 @@ CLASSES = (
             Operation("resume", "Deliver again.", "administrator", ()),
             Operation("drain", "Take no more connections and close those that are there, so that clients go elsewhere.", "administrator", ()),
             Operation("statistics", "Publish statistics of every object now, as events.", "monitoring", ()),
+            Operation("tell", "Publish an event about something the node does not keep itself: a rule that fired, a service that was scaled.", "monitoring", (Field("class", "string", "`rule` or `service`.", "read"), Field("kind", "string", "An event of that class.", "read"), Field("object", "string", "Its name.", "read"), Field("values", "map", "What is said of it.", "read"), )),
             Operation("echo", "Answer with the arguments that came.", "", (Field("value", "string", "Anything.", "read"), )),
         ),
         events=(
@@ -490,6 +491,8 @@ CLASSES = (
         events=(
             EventKind("up", "info", "It is there."),
             EventKind("gone", "warning", "It is not heard any more."),
+            EventKind("scaled", "info", "Instances of the service were started or stopped."),
+            EventKind("advised", "warning", "Instances should be started or stopped; nobody was told to."),
         ),
     ),
     ManagedClass(

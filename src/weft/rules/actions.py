@@ -27,21 +27,29 @@ TIMEOUT_S = 10.0
 OUTPUT_BYTES_MAX = 4_096
 """How much of what a command says is told when it fails."""
 SCALING_ADDRESS = "weft.scaling"
-EVENT_EXCHANGE = "weft.events"
 
 Action = Callable[[Firing], Awaitable[None]]
-Send = Callable[[str, str, Mapping[str, object]], Awaitable[None]]
-"""Send a message into the fabric: exchange (empty for a queue), key, JSON body."""
+Send = Callable[[str, Mapping[str, object]], Awaitable[None]]
+"""Send a JSON message to an address."""
+Tell = Callable[[str, str, str, Mapping[str, object]], Awaitable[None]]
+"""Publish an event: class, kind, object, values."""
 
 
-def build(settings: ActionSettings, *, node: str, send: Send | None, write: Callable[[str], None] = print) -> Action:
+def build(
+    settings: ActionSettings,
+    *,
+    node: str,
+    send: Send | None,
+    tell: Tell | None = None,
+    write: Callable[[str], None] = print,
+) -> Action:
     """The action that settings describe. `write` takes log lines that no file is named for."""
     options = settings.options
     match settings.kind:
         case "log":
             return _Log(Path(options["file"]) if "file" in options else None, write)
-        case "event" if send is not None:
-            return _Event(send, node)
+        case "event" if tell is not None:
+            return _Event(tell)
         case "scale" if send is not None:
             return _Scale(send, options)
         case "event" | "scale":
@@ -80,15 +88,11 @@ class _Log:
 
 
 class _Event:
-    def __init__(self, send: Send, node: str) -> None:
-        self._send = send
-        self._node = node
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
 
     async def __call__(self, firing: Firing) -> None:
-        kind = "raised" if firing.raised else "cleared"
-        words = ("rule", kind, firing.rule.severity, firing.rule.name, self._node)
-        key = ".".join(word.replace(".", "-") for word in words)
-        await self._send(EVENT_EXCHANGE, key, firing.as_dict())
+        await self._tell("rule", "crossed" if firing.raised else "cleared", firing.rule.name, firing.as_dict())
 
 
 class _Scale:
@@ -102,7 +106,7 @@ class _Scale:
         if firing.raised:
             service = self._service or firing.object
             body = {"service": service, "add": self._add, "reason": firing.text, "source": f"rule {firing.rule.name}"}
-            await self._send("", self._address, body)
+            await self._send(self._address, body)
 
 
 class _Trap:

@@ -39,8 +39,12 @@ class Source(Protocol):
         """Routing key and body of each event from now on."""
         ...
 
-    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
+    async def send(self, address: str, body: Mapping[str, object]) -> None:
         """Send a JSON message."""
+        ...
+
+    async def tell(self, kind: str, event: str, name: str, values: Mapping[str, object]) -> None:
+        """Publish an event about an object of a class."""
         ...
 
 
@@ -60,7 +64,7 @@ class Runner:
         self._actions: dict[str, Action] = {
             name: say_only(settings, write)
             if dry_run
-            else build(settings, node=source.node, send=source.send, write=write)
+            else build(settings, node=source.node, send=source.send, tell=source.tell, write=write)
             for name, settings in file.actions.items()
             if name in used
         }

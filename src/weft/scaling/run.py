@@ -22,7 +22,6 @@ from weft.scaling.file import Service
 
 LOG = logging.getLogger("weft.scaling")
 ADDRESS = "weft.scaling"
-EVENTS = "weft.events"
 INTERVAL_S = 1.0
 RETRY_S = 2.0
 
@@ -40,8 +39,8 @@ class Source(Protocol):
         """Bodies of the requests that are sent to an address."""
         ...
 
-    async def send(self, exchange: str, key: str, body: Mapping[str, object]) -> None:
-        """Send a JSON message."""
+    async def tell(self, kind: str, event: str, name: str, values: Mapping[str, object]) -> None:
+        """Publish an event about an object of a class."""
         ...
 
 
@@ -130,15 +129,8 @@ class Runner:
             except Unavailable as error:
                 self._write(str(error))
                 return
-        kind, severity = ("advised", "warning") if decision.alert else ("scaled", "info")
-        key = ".".join(word.replace(".", "-") for word in ("service", kind, severity, service.name, self._source.node))
-        body = {
-            "service": service.name,
-            "was": decision.was,
-            "instances": decision.instances,
-            "reason": decision.reason,
-        }
-        await self._source.send(EVENTS, key, body)
+        values = {"was": decision.was, "instances": decision.instances, "reason": decision.reason}
+        await self._source.tell("service", "advised" if decision.alert else "scaled", service.name, values)
 
     async def _watch(self) -> None:
         while True:

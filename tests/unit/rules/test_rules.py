@@ -152,15 +152,15 @@ async def test_a_passive_check_result_has_its_fields(tmp_path: Path) -> None:
 
 
 async def test_events_and_scaling_requests_are_messages() -> None:
-    sent: list[tuple[str, str, Any]] = []
+    sent: list[tuple[Any, ...]] = []
 
-    async def send(exchange: str, key: str, body: Any) -> None:
-        sent.append((exchange, key, body))
+    async def send(*words: Any) -> None:
+        sent.append(words)
 
     for kind, options in (("event", {}), ("scale", {"service": "user.lifecycle", "add": 2})):
-        await build(ActionSettings(kind, kind, options), node="n.1", send=send)(FIRING)
-    (exchange, key, event), (_, address, request) = sent
-    assert (exchange, key, event["value"]) == ("weft.events", "rule.raised.warning.depth.n-1", 12)
+        await build(ActionSettings(kind, kind, options), node="n.1", send=send, tell=send)(FIRING)
+    (class_name, kind, name, event), (address, request) = sent
+    assert (class_name, kind, name, event["value"]) == ("rule", "crossed", "depth", 12)
     assert (address, request["service"], request["add"]) == ("weft.scaling", "user.lifecycle", 2)
 
 

@@ -14,15 +14,18 @@ from collections.abc import Iterable
 from time import monotonic
 
 from weft.management.caller import Caller
-from weft.management.manager import Manager
+from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
 from weft.management.provider import Provider, Values
 from weft.management.query import Row
 from weft.model.changes import CloseConnection
+from weft.model.errors import Refused
 
 QUANTILES = ("p50_us", "p90_us", "p99_us", "max_us")
 ANSWER_S = 0.2
 """What the answer to a drain gets to leave before its connection is closed with the others."""
+TOLD = ("rule", "service")
+"""Classes whose events others may publish: nodes know nothing of them."""
 DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
 
 
@@ -75,11 +78,23 @@ class NodeClass(Provider):
                 return {}
             case "drain":
                 return self._drain(caller)
+            case "tell":
+                return self._tell(arguments)
             case "echo":
                 return arguments
             case "statistics":
                 return {"told": await self._manager.tell_statistics()}
         return await super().call(caller, vhost, name, operation, arguments)
+
+    def _tell(self, arguments: Values) -> Values:
+        """An event from outside: only about what no node keeps, so that nothing of a node's own can be made up."""
+        class_name, kind, name = (str(arguments.get(key) or "") for key in ("class", "kind", "object"))
+        values = arguments.get("values") or {}
+        known = [event.name for event in BY_NAME[class_name].events] if class_name in TOLD else []
+        if kind not in known or not name or not isinstance(values, dict):
+            raise Refused(f"an event has a class ({', '.join(TOLD)}), one of its kinds, an object and values", 400)
+        self._manager.events.tell(class_name, kind, name, None, **{str(key): value for key, value in values.items()})
+        return {}
 
     def _drain(self, caller: Caller) -> Values:
         self._draining = True
