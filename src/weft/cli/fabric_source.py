@@ -41,7 +41,7 @@ class FabricSource:
         async for message in self._fabric.receive(f"/exchanges/{EVENTS}/%23"):
             body = message.body
             if isinstance(body, dict):
-                yield message.subject or "", body
+                yield str(message.annotations.get("x-routing-key") or message.subject or ""), body
 
     async def send(self, address: str, body: Mapping[str, object]) -> None:
         """Send a JSON message."""
