@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         """Say nothing more; what the peer still sends is read and dropped, so that a reset does not eat our last
         words.
         """
-        self._receive = _discard
+        self._receive = discard
         self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -71,7 +71,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-def _discard(_conn: int, _data: object, _now_ns: int) -> int:
+def discard(_conn: int, _data: object, _now_ns: int) -> int:
+    """Reads and drops."""
     return 0
 
 

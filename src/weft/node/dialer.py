@@ -18,7 +18,7 @@ from weft.model.changes import CloseConnection
 from weft.model.errors import WeftError
 from weft.model.events import ConnectionClosed, DialFailed, Dialled, Event
 from weft.net import Endpoint, client_context, connect
-from weft.node.connection import WRITE_BUFFER_BYTES, Connection
+from weft.node.connection import WRITE_BUFFER_BYTES, Connection, discard
 
 if TYPE_CHECKING:
     from weft.node.driver import Driver
@@ -113,3 +113,8 @@ class Outgoing(Connection):
         self.conn_id = self._driver.dialled(self, self._action)
         if self.conn_id:
             self._dialer.connected(self._action, self.conn_id)
+
+    def hang_up(self) -> None:
+        """Everything is said. A peer that we dialled is owed no time to read it: we may have to dial again."""
+        self._receive = discard
+        self.transport.close()

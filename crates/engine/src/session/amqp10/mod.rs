@@ -326,12 +326,10 @@ impl Session {
         if self.idle_ms > 0 {
             let silent_ns = SILENT_INTERVALS * u64::from(self.idle_ms) * 1_000_000;
             if broker.now_ns >= io.received_ns + silent_ns && !io.paused {
-                self.close_connection(
-                    io,
-                    broker,
-                    condition::RESOURCE_LIMIT_EXCEEDED,
-                    "no frame from the peer for too long",
-                );
+                let text = "no frame from the peer for too long";
+                self.close_connection(io, broker, condition::RESOURCE_LIMIT_EXCEEDED, text);
+                // It will not answer: whoever waits for the end of this connection need not wait for that.
+                io.finish(text);
                 return None;
             }
             let due_ns = broker.now_ns.max(io.received_ns + silent_ns);
