@@ -13,10 +13,11 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pika
 import pytest
 from pika.exceptions import AMQPError
 
@@ -24,7 +25,7 @@ import peers
 from weft import Node
 from weft.model.actions import Dial
 from weft.model.changes import OpenLink
-from weft.model.events import ConnectionClosed, Dialled, DialFailed, Event, LinkAttached, LinkDetached, PeerOpened
+from weft.model.events import ConnectionClosed, DialFailed, Dialled, Event, LinkAttached, LinkDetached, PeerOpened
 
 from .conftest import StartNode
 from .living import PERSISTENT, LivingNode, get_all
@@ -77,7 +78,10 @@ class Load(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             try:
-                channel = self._node.channel(confirms=True)
+                # A connection of its own: those of the node are cut by the thread that kills it.
+                parameters = pika.ConnectionParameters(self._node.host, self._node.port, heartbeat=0)
+                channel = pika.BlockingConnection(parameters).channel()
+                channel.confirm_delivery()
                 while not self._over.is_set():
                     self.sent += 1
                     channel.basic_publish("", "q", b"%d" % self.sent, PERSISTENT)
@@ -136,7 +140,7 @@ class Watcher:
         self.events: list[Event] = []
         self.seen = asyncio.Event()
 
-    def on_events(self, events: list[Event], _now_ns: int) -> list[OpenLink]:
+    def on_events(self, events: Sequence[Event], now_ns: int) -> list[OpenLink]:
         kinds = (Dialled, DialFailed, PeerOpened, LinkAttached, LinkDetached, ConnectionClosed)
         mine = [event for event in events if isinstance(event, kinds)]
         self.events += mine
@@ -240,8 +244,7 @@ def test_a_slow_peer_is_given_no_more_than_its_credit(start_node: StartNode, tmp
             driver.apply([dial])
             await watcher.until(LinkAttached)
             loop = asyncio.get_running_loop()
-            while await loop.run_in_executor(None, depth) < 5:
-                await asyncio.sleep(0.05)
+            await loop.run_in_executor(None, wait_for, "a full queue", lambda: depth() == 5)
             ready, unsettled, _ = node._running.engine.queue_stats("/", "here") or (0, 0, 0)
             return await loop.run_in_executor(None, depth), ready + unsettled
 
