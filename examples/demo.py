@@ -1,7 +1,8 @@
-"""The demonstration: one node, three clients that were written for other brokers, and its speed.
+"""The demonstration: one node with clients written for other brokers, then PayPal's network of five, then speed.
 
-Owns the story `make demo` tells. It starts a node on a free port, lets pika, proton and Celery talk through it, then
-has the benchmarks compare it with RabbitMQ where that is installed. It must never need more than the development tools.
+Owns the story `make demo` tells. It starts a node on a free port and lets pika, proton and Celery talk through it; then
+examples/network.py runs the network of the talk, and the benchmarks compare one node with RabbitMQ where that is
+installed. It must never need more than the development tools.
 Each step waits for an event, and whatever fails ends the demonstration with its reason.
 """
 
@@ -94,6 +95,15 @@ def run_task(port: int) -> None:
         worker.wait()
 
 
+def run_network() -> None:
+    """Many nodes that act as one: the demonstration of the talk, for real."""
+    say("Now PayPal's network.\n")
+    code = subprocess.run([sys.executable, str(HERE / "network.py")], check=False).returncode
+    if code:
+        raise SystemExit("the network did not work; the reason stands above")
+    say("")
+
+
 def compare() -> None:
     """The quick half of the benchmarks, which explain themselves."""
     say("How fast is that? The same load on this machine:\n")
@@ -115,6 +125,8 @@ def main() -> None:
             node.terminate()
         code = node.wait(timeout=30)
     say(f"The node drained and ended with {code}.\n")
+    if "--no-network" not in sys.argv[1:]:
+        run_network()
     if "--no-benchmarks" not in sys.argv[1:] and BENCHMARKS.exists():
         compare()
 

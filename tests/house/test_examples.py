@@ -9,7 +9,7 @@ import pytest
 from house import tree
 
 EXAMPLES = [path for path in tree.files(".py", under=("examples",)) if path.name != "tasks.py"]
-OPTIONS = {"demo.py": ["--no-benchmarks"]}
+OPTIONS = {"demo.py": ["--no-benchmarks", "--no-network"]}
 TIMEOUT_S = 55
 SLOW_S = {"pipeline.py": 175}
 """Starting Spark takes a while where much else runs."""

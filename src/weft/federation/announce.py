@@ -18,6 +18,8 @@ from weft.federation.records import Route
 
 VERIFY_NS = 15_000_000_000
 """How often a quiet route is compared with its source: what was changed there by hand is mended within this time."""
+RETRY_NS = 1_000_000_000
+"""How soon a source that refused is asked again: what it lacks may be made at any time."""
 
 
 class Announcer:
@@ -129,6 +131,7 @@ class Announcer:
         if said.number("epoch") != self._epoch or not self.is_on:
             return []
         self.cause = f"{self.source} refused: {said.text('text', '')}"
+        self._verify_ns = now_ns + RETRY_NS
         return self.start(self.source, now_ns) if said.flag("resync") else []
 
     def withdraw(self) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.federation import control
 from weft.federation.addresses import exchange_address, queue_address
-from weft.federation.announce import VERIFY_NS
+from weft.federation.announce import RETRY_NS
 from weft.federation.bridges import bridge_name
 from weft.federation.carriers import Carrier, Carriers
 from weft.federation.control import NO_ARGUMENTS, Said
@@ -228,7 +228,7 @@ class Federation:
                 steps.append(dial)
         steps += self._carriers.tick(now_ns)
         if now_ns >= self._invite_ns:
-            self._invite_ns = now_ns + VERIFY_NS
+            self._invite_ns = now_ns + RETRY_NS
             for route in self._routes.values():
                 uplink = self._uplinks[route.link]
                 if _is_pushed(route) and uplink.state == "operational" and not self._carriers.of(route.name):
@@ -238,7 +238,7 @@ class Federation:
     def due_ns(self, now_ns: int) -> int:
         """When `tick` wants to be called next."""
         dues = [uplink.due_ns for uplink in self._uplinks.values()]
-        return min(due for due in (*dues, self._carriers.due_ns, now_ns + VERIFY_NS) if due is not None)
+        return min(due for due in (*dues, self._carriers.due_ns, now_ns + RETRY_NS) if due is not None)
 
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
         """A binding was made or undone at this node; `flush` tells sources of it."""

@@ -301,6 +301,7 @@ class Driver:
             return
         self.flush()
         connection.hang_up()
+        self._writes[event.conn] = _say_nothing  # what the engine still answers, nobody is there to hear
         self._lingering[event.conn] = self._loop.time() + LINGER_S
         if self._reaper is None:
             self._reaper = self._loop.call_later(LINGER_S, self._reap)
@@ -373,3 +374,7 @@ class Driver:
         if self.connections:
             self._empty = self._loop.create_future()
             await asyncio.wait([self._empty], timeout=timeout_s)
+
+
+def _say_nothing(_data: bytes) -> None:
+    """In place of a transport's write, once we have hung up."""
