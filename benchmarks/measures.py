@@ -239,6 +239,28 @@ def spark(bench: Bench, quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
+def streams(bench: Bench, quick: bool) -> list[Row]:
+    """Appending to a stream, and reading it back, beside transient messages through a queue of the same node."""
+    count = 200_000 if quick else 1_000_000
+
+    def run(name: str) -> Run:
+        with bench.pool.fresh(name) as broker:
+            options = {"count": count, "size": 1024, "fast": 1, "prefetch": 10_000, "ack_every": 1000}
+            flow = bench.load("load091", "thr", broker, options)
+            return {**bench.load("load091", "stream", broker, {**options, "readers": 3}), "queue_per_s": flow["per_s"]}
+
+    runs = bench.turns({"weft": partial(run, "weft")})
+    queue, appended, read = (medians(runs, key)["weft"] for key in ("queue_per_s", "appended_per_s", "read_per_s"))
+    target, target_read = "≥ 80 % of the queue's rate", "≥ 2 × 80 % of the queue's rate"
+    return [
+        row("transient messages through a queue", "/s", runs, "queue_per_s"),
+        row("appended to a stream", "/s", runs, "appended_per_s", target=target, met=appended >= 0.8 * queue),
+        row("  CPU per message", "µs", runs, "append_cpu_us"),
+        row("read back, each of 3 alone", "/s", runs, "read_per_s", target=target_read, met=read >= 1.6 * queue),
+        row("  CPU per message", "µs", runs, "read_cpu_us"),
+    ]
+
+
 MEASURES = (
     Measure("cpu", cpu, True, "CPU per message, both protocols, clients that cost nothing"),
     Measure("cpu-library", cpu_library, False, "the same with the usual client libraries"),
@@ -250,6 +272,7 @@ MEASURES = (
     Measure("one-core", one_core, False, "a steady 5,000 messages per second on one core"),
     Measure("reliable", reliable, False, "marked durable, confirmed, acknowledged"),
     Measure("backlog", backlog, False, "messages that wait"),
+    Measure("streams", streams, False, "appending to a stream, and reading it back"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -26,6 +26,7 @@ enum { TRANSIENT = 1, PERSISTENT = 2 };
 typedef amqp_connection_state_t connection_t;
 
 static char queue_name[256], reply_name[256];
+static const char *queue_type; /* x-queue-type to declare with; empty: the broker's own default */
 static size_t size;
 static uint8_t *body;
 
@@ -62,9 +63,9 @@ static void hang_up(connection_t connection) {
 
 static long declare(connection_t connection, const char *name, bool durable, bool passive) {
     amqp_table_entry_t entry = {.key = amqp_cstring_bytes("x-queue-type")};
-    amqp_table_t arguments = {.num_entries = *text("qtype") != 0, .entries = &entry};
+    amqp_table_t arguments = {.num_entries = *queue_type != 0, .entries = &entry};
     entry.value.kind = AMQP_FIELD_KIND_UTF8;
-    entry.value.value.bytes = amqp_cstring_bytes(text("qtype"));
+    entry.value.value.bytes = amqp_cstring_bytes(queue_type);
     amqp_queue_declare_ok_t *ok =
         amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), passive, durable, 0, 0, arguments);
     check(amqp_get_rpc_reply(connection), "declare a queue");
@@ -508,7 +509,7 @@ static const struct mode modes[] = {
     {"churn", churn, "connect, open a channel, publish one, close (workers, secs)"},
     {"conns", conns, "idle connections: memory of each, round trips before and with them (conns, trips, hold)"},
     {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold)"},
-    {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers, qtype)"},
+    {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers)"},
     {NULL, NULL, NULL}};
 
 static struct option options[] = {
@@ -536,10 +537,10 @@ static struct option options[] = {
     {NULL, NULL, NULL}};
 
 static void prepare(const char *mode) {
-    (void)mode;
     mallopt(M_MMAP_THRESHOLD, 1 << 28); /* the library frees 128 KiB with each connection: to give them back to the */
     mallopt(M_TRIM_THRESHOLD, 1 << 28); /* kernel and get them anew is half of what a connection costs the client */
     size = (size_t)number("size");
+    queue_type = strcmp(mode, "stream") ? text("qtype") : "stream";
     body = allocate(size > CHURN_BYTES ? size : CHURN_BYTES);
     if (*text("queue")) snprintf(queue_name, sizeof queue_name, "%s", text("queue"));
     else snprintf(queue_name, sizeof queue_name, "load.%d", getpid());
