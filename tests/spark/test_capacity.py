@@ -76,3 +76,11 @@ def test_scale_commands_from_messages(table: Table) -> None:
     commands = capacity.commands(advice).collect()
     assert [row["routing_key"] for row in commands] == ["scale.rising"]
     assert json.loads(bytes(commands[0]["body"]))["recommended"] == 4
+
+
+def test_statistics_events_of_nodes_are_samples(table: Table) -> None:
+    values = {"ready": 7, "unsettled": 3, "published": 90, "settled": 80, "consumers": 2}
+    told = {"class": "queue", "kind": "statistics", "object": "orders", "node": "edge", "values": values}
+    bodies = [json.dumps(told).encode(), json.dumps(told | {"kind": "created"}).encode(), b"not json"]
+    (row,) = capacity.samples(table(synthetic.rows("stats", len(bodies), body=bodies))).collect()
+    assert (row.queue, row.depth, row.arrived, row.departed, row.consumers) == ("orders", 10, 90, 80, 2)

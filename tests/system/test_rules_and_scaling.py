@@ -119,13 +119,14 @@ def test_a_request_from_outside_is_obeyed_and_a_bad_one_told(
     commands.append(scale)
     scale.until("scaling s")
     channel = node.channel()
-    channel.queue_declare("weft.scaling", durable=True)
     channel.basic_publish("", "weft.scaling", b"\xff not json")
     scale.until("cannot be read")
     channel.basic_publish(
         "", "weft.scaling", b'{"service": "s", "instances": 4, "reason": "peak", "source": "capacity"}'
     )
     assert scale.until("1 → 4").endswith("capacity: peak")
+    channel.basic_publish("weft.commands", "scale.s", b'{"queue": "s", "recommended": 5, "consumers": 4}')
+    assert scale.until("4 → 5").endswith("capacity: forecast")
     assert scale.end() == 0
 
 

@@ -20,6 +20,7 @@ from weft.client.management import Management
 from weft.rules import Observation
 
 EVENTS = "weft.events"
+COMMANDS = "weft.commands"
 CONNECT_S = 5.0
 """Time to reach the node at the start; later the client tries for as long as the command runs."""
 
@@ -56,6 +57,13 @@ class FabricSource:
         """A queue's statistics."""
         row = await self._management.find("queue", name)
         return None if row is None else _observation("queue", row).attributes
+
+    async def prepare(self, address: str) -> None:
+        """Make the queue of requests, and let the commands of the data pipeline come there too."""
+        await self._management.create("queue", address, {"durable": True})
+        await self._management.create("exchange", COMMANDS, {"type": "topic", "durable": True})
+        binding = {"source": COMMANDS, "kind": "queue", "destination": address, "routing_key": "scale.#"}
+        await self._management.create("binding", "", binding)
 
     async def requests(self, address: str) -> AsyncIterator[bytes]:
         """Bodies sent to an address."""

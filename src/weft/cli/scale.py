@@ -14,7 +14,7 @@ from pathlib import Path
 from weft.cli.fabric_source import FabricSource, run_with
 from weft.client.url import URL_DEFAULT, URL_VARIABLE
 from weft.scaling import load
-from weft.scaling.run import INTERVAL_S, Runner
+from weft.scaling.run import ADDRESS, INTERVAL_S, Runner
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     async def work(source: FabricSource) -> None:
         names = ", ".join(service.name for service in services)
         write(f"scaling {names} at {source.node}, every {options.interval:g} s")
+        await source.prepare(ADDRESS)
         runner = Runner(services, source, url, dry_run=options.dry_run, interval_s=options.interval, write=write)
         await runner.run()
 

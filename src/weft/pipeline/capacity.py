@@ -18,6 +18,11 @@ from weft.pipeline.messages import as_message
 from weft.spark.schema import json_body
 
 SAMPLE = "queue STRING, depth BIGINT, arrived BIGINT, departed BIGINT, consumers INT"
+EVENT = """
+    class STRING, kind STRING, object STRING,
+    values STRUCT<ready: BIGINT, unsettled: BIGINT, published: BIGINT, settled: BIGINT, consumers: INT>
+"""
+"""What of a node's own statistics events is looked at."""
 COLUMNS = ("enqueue_time", "origin", "routing_key", "body")
 
 
@@ -41,11 +46,22 @@ class Plan:
 
 
 def samples(rows: DataFrame) -> DataFrame:
-    """Samples out of statistics messages with such JSON bodies."""
+    """Samples out of messages with such JSON bodies, or out of the statistics events of nodes."""
     found = rows.select(
-        F.col("enqueue_time").alias("time"), F.col("origin").alias("node"), json_body(SAMPLE).alias("s")
+        F.col("enqueue_time").alias("time"), F.col("origin").alias("node"), json_body(f"{SAMPLE}, {EVENT}").alias("s")
+    ).select("time", "node", "s.*")
+    told = (F.col("class") == "queue") & (F.col("kind") == "statistics")
+    values = F.col("values")
+    either = found.select(
+        "time",
+        "node",
+        F.coalesce("queue", F.when(told, F.col("object"))).alias("queue"),
+        F.coalesce("depth", values["ready"] + values["unsettled"]).alias("depth"),
+        F.coalesce("arrived", values["published"]).alias("arrived"),
+        F.coalesce("departed", values["settled"]).alias("departed"),
+        F.coalesce("consumers", values["consumers"]).alias("consumers"),
     )
-    return found.select("time", "node", "s.*").where("queue IS NOT NULL AND arrived IS NOT NULL")
+    return either.where("queue IS NOT NULL AND arrived IS NOT NULL")
 
 
 def rates(taken: DataFrame) -> DataFrame:

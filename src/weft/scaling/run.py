@@ -89,19 +89,28 @@ class Runner:
         """Somebody asks for more or less; Refused requests are told and dropped."""
         try:
             words = json.loads(body)
-            scaler = self._scalers[words["service"]]
-            instances, add = words.get("instances"), words.get("add", 0)
+            scaler = self._named(words)
+            instances, add = words.get("instances", words.get("recommended")), words.get("add", 0)
             if instances is not None and (isinstance(instances, bool) or not isinstance(instances, int)):
                 raise TypeError("instances must be a whole number")
             if isinstance(add, bool) or not isinstance(add, int):
                 raise TypeError("add must be a whole number")
-            hold_s, texts = float(words.get("hold_s", REQUEST_S)), (words.get("reason", ""), words.get("source", ""))
+            hold_s = float(words.get("hold_s", REQUEST_S))
+            forecast = "forecast" if "recommended" in words else ""
+            texts = words.get("reason", forecast), words.get("source", "capacity" if forecast else "")
             request = Request(instances, add, hold_s, *map(str, texts))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
             self._write(f"a scaling request that cannot be read was dropped: {error!r}")
             return
         running = await self._drivers[scaler.service.name].count(scaler.service)
         scaler.request(request, time.monotonic(), running)
+
+    def _named(self, words: Mapping[str, Any]) -> Scaler:
+        """The service that a request names, by itself or by its queue."""
+        if "service" in words:
+            return self._scalers[words["service"]]
+        queue = words["queue"]
+        return next(scaler for scaler in self._scalers.values() if scaler.service.source == queue)
 
     async def _load(self, service: Service) -> Load:
         statistics = await self._source.queue(service.source) or {}
