@@ -84,6 +84,8 @@ class Node:
             limits=limits or configuration.limits,
         )
         self.listeners: list[Listener] = []
+        self.http_port = 0
+        """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
         self._parts: _Parts | None = None
         self._container = Container(self)
@@ -135,6 +137,8 @@ class Node:
                 await membership.announce(
                     [f"amqp://{e}" for one in self.listeners if not one.tls for e in one.endpoints]
                 )
+            if configuration.http is not None:
+                await self._serve_http(configuration.http, life)
             self._life = life.pop_all()
 
     async def stop(self) -> None:
@@ -412,6 +416,15 @@ class Node:
             self._stop_listening,
         )
         return Management(host)
+
+    async def _serve_http(self, place: Listen, life: AsyncExitStack) -> None:
+        from weft.management.http import WebServer  # a node without HTTP starts faster without it
+
+        server = WebServer(self.management.manager, self.management.peers)
+        life.push_async_callback(server.close)
+        tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
+        await server.start(place.endpoint.host, place.endpoint.port, tls)
+        self.http_port = server.port
 
     def _make_engine(self) -> Engine:
         limits = self._configuration.limits

@@ -111,6 +111,24 @@ ENTITIES = (
         ),
     ),
     Entity(
+        "http",
+        "Management over HTTP. Without this table there is none; over AMQP it is always there.",
+        many=False,
+        attributes=(
+            Attribute("address", "string", "`HOST:PORT` to listen on; port 0 takes a free one.", default="127.0.0.1:15672"),
+            Attribute("tls_cert", "string", "File with the certificate chain in PEM; makes it HTTPS. Relative to the configuration file."),
+            Attribute("tls_key", "string", "File with the private key of `tls_cert`, without a passphrase."),
+        ),
+    ),
+    Entity(
+        "events",
+        "What the node tells of itself on the exchange `weft.events`.",
+        many=False,
+        attributes=(
+            Attribute("statistics_s", "integer", "Seconds between the statistics of objects that changed, while somebody listens.", default=10, min=1, max=86400),
+        ),
+    ),
+    Entity(
         "limits",
         "Bounds of the node, and why each has its number.",
         many=False,

@@ -25,6 +25,7 @@ from weft.net.endpoint import Endpoint, parse_endpoint
 
 PORT = 5_672
 PORT_TLS = 5_671
+PORT_HTTP = 15_672
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -85,6 +86,9 @@ class Configuration:
     """Links to other nodes, as tables of `weft.federation`."""
     routes: tuple[dict[str, Any], ...] = ()
     directory_url: str = "embedded:"
+    http: Listen | None = None
+    """Where management is served over HTTP, if at all."""
+    statistics_s: int = 10
 
 
 def load(path: Path) -> Configuration:
@@ -214,17 +218,20 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         links=tuple(checked["links"]),
         routes=tuple(checked["routes"]),
         directory_url=checked["directory"][0]["url"] if checked["directory"] else "embedded:",
+        http=_listen(checked["http"][0], 0, checker, folder, "http") if checked["http"] else None,
+        statistics_s=checked["events"][0]["statistics_s"] if checked["events"] else 10,
     )
 
 
-def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path) -> Listen:
+def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path, table: str = "listen") -> Listen:
     certificate, key = row["tls_cert"], row["tls_key"]
     if (certificate is None) != (key is None):
-        raise checker.error("tls_cert and tls_key need each other", "listen", index)
+        raise checker.error("tls_cert and tls_key need each other", table, index)
+    port = PORT_HTTP if table == "http" else PORT if certificate is None else PORT_TLS
     try:
-        endpoint = parse_endpoint(row["address"], PORT if certificate is None else PORT_TLS)
+        endpoint = parse_endpoint(row["address"], port)
     except ConfigError as error:
-        raise checker.error(str(error), "listen", index, "address") from None
+        raise checker.error(str(error), table, index, "address") from None
     return Listen(endpoint, folder / certificate if certificate else None, folder / key if key else None)
 
 

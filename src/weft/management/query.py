@@ -9,7 +9,7 @@ Rule: RabbitMQ's pagination (page, page_size, name, use_regex, sort, sort_revers
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ class Query:
     vhost: str | None = None
     contains: str | None = None
     pattern: re.Pattern[str] | None = None
-    where: dict[str, object] = field(default_factory=dict)
+    where: Mapping[str, object] = field(default_factory=dict)
     sort: str | None = None
     descending: bool = False
     offset: int = 0

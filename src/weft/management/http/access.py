@@ -1,0 +1,203 @@
+"""Routes of virtual hosts, users, permissions and definitions.
+
+Owns what RabbitMQ's API has under `/api/vhosts`, `/api/users`, `/api/permissions` and `/api/definitions`.
+Requests come in checked for who asks; each becomes a call of the manager.
+It must never tell a password hash but in an export to an administrator.
+Rule: RabbitMQ's HTTP API reference; its rules of import are in `definitions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from weft.management.http import rabbit
+from weft.management.http.definitions import export, import_
+from weft.management.http.request import BODY_BYTES_MAX, Ask, done, told
+from weft.management.http.route import PAGED, Route
+from weft.management.query import Query
+from weft.model.errors import Refused
+
+# virtual hosts
+
+
+async def list_vhosts(ask: Ask) -> web.Response:
+    page = ask.site.manager.query(ask.caller, "vhost", ask.query({}))
+    return ask.answer(page, [rabbit.vhost(row) for row in page.rows])
+
+
+async def get_vhost(ask: Ask) -> web.Response:
+    return told(rabbit.vhost(ask.site.manager.read(ask.caller, "vhost", "/", ask.vhost)))
+
+
+async def put_vhost(ask: Ask) -> web.Response:
+    name = ask.part("vhost")
+    await ask.body()
+    is_new = name not in ask.site.manager.host.policy.vhosts()
+    await ask.site.manager.create(ask.caller, "vhost", "/", name, {})
+    if is_new:
+        # Whoever makes a virtual host can use it, as in RabbitMQ.
+        await ask.site.manager.create(
+            ask.site.manager.node,
+            "permission",
+            name,
+            ask.caller.user,
+            dict.fromkeys(("configure", "write", "read"), ".*"),
+        )
+    return done(is_new)
+
+
+async def delete_vhost(ask: Ask) -> web.Response:
+    await ask.site.manager.delete(ask.caller, "vhost", "/", ask.part("vhost"), {})
+    return done()
+
+
+async def vhost_permissions(ask: Ask) -> web.Response:
+    rows = ask.site.manager.query(ask.caller, "permission", Query(ask.vhost)).rows
+    return told([rabbit.permission(row) for row in rows])
+
+
+# users
+
+
+async def list_users(ask: Ask) -> web.Response:
+    page = ask.site.manager.query(ask.caller, "user", ask.query({}))
+    return ask.answer(page, [rabbit.user(row["name"], tuple(row["tags"])) for row in page.rows])
+
+
+async def get_user(ask: Ask) -> web.Response:
+    row = ask.site.manager.read(ask.caller, "user", "/", ask.part("name"))
+    return told(rabbit.user(row["name"], tuple(row["tags"])))
+
+
+async def put_user(ask: Ask) -> web.Response:
+    body, name = await ask.body(), ask.part("name")
+    if "password" not in body and "password_hash" not in body and "tags" not in body:
+        raise Refused("the body needs tags, and password or password_hash", 400)
+    tags: Any = body.get("tags", [])
+    if isinstance(tags, str):
+        tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise Refused("'tags' must be a list of strings, or text with commas", 400)
+    values = {"tags": tags, "password": ask.field(body, "password", str, None)}
+    if values["password"] is None and body.get("password_hash"):
+        values = {"tags": tags, "password_hash": ask.field(body, "password_hash", str, None)}
+    is_new = name not in [user.name for user in ask.site.manager.host.policy.users()]
+    await ask.site.manager.create(ask.caller, "user", "/", name, values)
+    return done(is_new)
+
+
+async def delete_user(ask: Ask) -> web.Response:
+    await ask.site.manager.delete(ask.caller, "user", "/", ask.part("name"), {})
+    return done()
+
+
+async def delete_users(ask: Ask) -> web.Response:
+    names = ask.field(await ask.body(), "users", list, [])
+    for name in names:
+        if isinstance(name, str):
+            await ask.site.manager.delete(ask.caller, "user", "/", name, {})
+    return done()
+
+
+async def user_permissions(ask: Ask) -> web.Response:
+    name = ask.part("name")
+    ask.site.manager.read(ask.caller, "user", "/", name)
+    rows = ask.site.manager.query(ask.caller, "permission", Query(where={"name": name})).rows
+    return told([rabbit.permission(row) for row in rows])
+
+
+async def without_permissions(ask: Ask) -> web.Response:
+    rows = ask.site.manager.query(ask.caller, "permission", Query()).rows
+    permitted = {row["name"] for row in rows}
+    users = ask.site.manager.query(ask.caller, "user", Query()).rows
+    return told([rabbit.user(row["name"], tuple(row["tags"])) for row in users if row["name"] not in permitted])
+
+
+# permissions
+
+
+async def list_permissions(ask: Ask) -> web.Response:
+    page = ask.site.manager.query(ask.caller, "permission", ask.query({}))
+    return ask.answer(page, [rabbit.permission(row) for row in page.rows])
+
+
+async def get_permission(ask: Ask) -> web.Response:
+    return told(rabbit.permission(ask.site.manager.read(ask.caller, "permission", ask.vhost, ask.part("user"))))
+
+
+async def put_permission(ask: Ask) -> web.Response:
+    body, vhost, user = await ask.body(), ask.vhost, ask.part("user")
+    missing = [name for name in ("configure", "write", "read") if name not in body]
+    if missing:
+        raise Refused(f"the body lacks {', '.join(missing)}", 400)
+    values = {name: ask.field(body, name, str, "") for name in ("configure", "write", "read")}
+    is_new = not ask.site.manager.host.policy.may_enter(user, vhost)
+    await ask.site.manager.create(ask.caller, "permission", vhost, user, values)
+    return done(is_new)
+
+
+async def delete_permission(ask: Ask) -> web.Response:
+    await ask.site.manager.delete(ask.caller, "permission", ask.vhost, ask.part("user"), {})
+    return done()
+
+
+# definitions
+
+
+async def get_definitions(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    return told(export(ask.site.manager, ask.caller, vhost))
+
+
+async def post_definitions(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    if ask.request.content_type == "multipart/form-data":
+        body = await _uploaded(ask)
+    else:
+        body = await ask.body()
+    await import_(ask.site.manager, ask.caller, body, vhost)
+    return done()
+
+
+async def _uploaded(ask: Ask) -> dict[str, Any]:
+    import json
+
+    form = await ask.request.post()
+    part = form.get("file")
+    data = part.file.read(BODY_BYTES_MAX) if isinstance(part, web.FileField) else str(part or "").encode()
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the file is not JSON: {error}", 400) from None
+    if not isinstance(value, dict):
+        raise Refused("the file must hold a JSON object", 400)
+    return value
+
+
+_USER = (("password", "string"), ("password_hash", "string"), ("tags", "string"))
+_RIGHTS = (("configure", "string"), ("write", "string"), ("read", "string"))
+
+ROUTES = (
+    Route("GET", "/api/vhosts", list_vhosts, "Virtual hosts that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}", get_vhost, "One virtual host."),
+    Route("PUT", "/api/vhosts/{vhost}", put_vhost, "Make a virtual host, which the user may use."),
+    Route("DELETE", "/api/vhosts/{vhost}", delete_vhost, "Delete a virtual host and all that is in it."),
+    Route("GET", "/api/vhosts/{vhost}/permissions", vhost_permissions, "Permissions in a virtual host."),
+    Route("GET", "/api/users", list_users, "All users.", PAGED),
+    Route("GET", "/api/users/without-permissions", without_permissions, "Users that may enter nowhere."),
+    Route("POST", "/api/users/bulk-delete", delete_users, "Delete users.", body=(("users", "array"),)),
+    Route("GET", "/api/users/{name}", get_user, "One user."),
+    Route("PUT", "/api/users/{name}", put_user, "Make or change a user.", body=_USER),
+    Route("DELETE", "/api/users/{name}", delete_user, "Delete a user; its connections are closed."),
+    Route("GET", "/api/users/{name}/permissions", user_permissions, "Permissions of a user."),
+    Route("GET", "/api/permissions", list_permissions, "All permissions.", PAGED),
+    Route("GET", "/api/permissions/{vhost}/{user}", get_permission, "One permission."),
+    Route("PUT", "/api/permissions/{vhost}/{user}", put_permission, "Set a permission.", body=_RIGHTS),
+    Route("DELETE", "/api/permissions/{vhost}/{user}", delete_permission, "Clear a permission."),
+    Route("GET", "/api/definitions", get_definitions, "Everything that is defined."),
+    Route("POST", "/api/definitions", post_definitions, "Make what is defined, and keep what is there."),
+    Route("GET", "/api/definitions/{vhost}", get_definitions, "Everything that is defined in a virtual host."),
+    Route("POST", "/api/definitions/{vhost}", post_definitions, "Make what is defined in a virtual host."),
+)

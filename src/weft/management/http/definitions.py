@@ -1,0 +1,149 @@
+"""Definitions as one document, in RabbitMQ's form.
+
+Owns the export and the import of users, virtual hosts, permissions, exchanges, queues and bindings. The manager comes
+in with a caller; a document goes out, or comes in and is made.
+It must never delete or change what exists, but users and permissions, which are replaced.
+Rule: RabbitMQ's definitions guide: order of import, merge rules, partial import after an error; a document for one
+virtual host leaves out its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from weft.management.caller import Caller
+from weft.management.http import rabbit
+from weft.management.manager import Manager
+from weft.model.errors import ConfigError, Refused
+
+LOG = logging.getLogger("weft.management")
+_LEFT_OUT = ("policies", "parameters", "global_parameters", "topic_permissions")
+Document = dict[str, Any]
+
+
+def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
+    """Everything that is defined, or what is in one virtual host."""
+    caller.require("administrator" if vhost is None else "management")
+    host = manager.host
+    document: Document = {"rabbit_version": rabbit.VERSION, "rabbitmq_version": rabbit.VERSION}
+    document |= {"product_name": "weft", "product_version": host.version}
+    if vhost is None:
+        document["users"] = [rabbit.user(user.name, user.tags, user.password_hash) for user in host.policy.users()]
+        document["vhosts"] = [{"name": name} for name in host.policy.vhosts()]
+        document["permissions"] = [
+            {"user": row.user, "vhost": row.vhost, "configure": row.configure, "write": row.write, "read": row.read}
+            for row in host.policy.permissions()
+        ]
+    vhosts = host.policy.vhosts() if vhost is None else [vhost]
+    document |= {name: [] for name in _LEFT_OUT}
+    document["queues"] = [row for name in vhosts for row in _queues(manager, name)]
+    document["exchanges"] = [row for name in vhosts for row in _exchanges(manager, name)]
+    document["bindings"] = [row for name in vhosts for row in _bindings(manager, name)]
+    if vhost is not None:
+        for kind in ("queues", "exchanges", "bindings"):
+            for row in document[kind]:
+                del row["vhost"]
+    return document
+
+
+def _queues(manager: Manager, vhost: str) -> Iterator[Document]:
+    for queue in manager.host.topology.queues(vhost):
+        if not queue.exclusive and queue.durable:
+            flags = {"durable": queue.durable, "auto_delete": queue.auto_delete, "arguments": queue.arguments}
+            yield {"name": queue.name, "vhost": vhost, **flags}
+
+
+def _exchanges(manager: Manager, vhost: str) -> Iterator[Document]:
+    for exchange in manager.host.topology.exchanges(vhost):
+        if exchange.durable and not exchange.name.startswith(("amq.", "weft.")):
+            flags = {"durable": exchange.durable, "auto_delete": exchange.auto_delete, "internal": exchange.internal}
+            yield {
+                "name": exchange.name,
+                "vhost": vhost,
+                "type": exchange.type,
+                **flags,
+                "arguments": exchange.arguments,
+            }
+
+
+def _bindings(manager: Manager, vhost: str) -> Iterator[Document]:
+    topology = manager.host.topology
+    for binding in topology.bindings(vhost):
+        queue = topology.find_queue(vhost, binding.destination) if binding.kind == "queue" else None
+        if binding.kind == "exchange" or (queue is not None and queue.durable and not queue.exclusive):
+            yield {
+                "source": binding.source,
+                "vhost": vhost,
+                "destination": binding.destination,
+                "destination_type": binding.kind,
+                "routing_key": binding.routing_key,
+                "arguments": binding.arguments,
+            }
+
+
+async def import_(manager: Manager, caller: Caller, document: Document, vhost: str | None) -> None:
+    """Make what a document defines; Refused at the first thing that cannot be made, what came before it stays."""
+    caller.require("administrator" if vhost is None else "policymaker")
+    for kind in _LEFT_OUT:
+        if document.get(kind):
+            LOG.warning("import: %d %s left out: weft has none", len(document[kind]), kind.replace("_", " "))
+    if vhost is None:
+        for row in _rows(document, "users"):
+            await _user(manager, caller, row)
+        for row in _rows(document, "vhosts"):
+            await manager.create(caller, "vhost", "/", _text(row, "name"), {})
+        for row in _rows(document, "permissions"):
+            values = {right: _text(row, right) for right in ("configure", "write", "read")}
+            await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
+    for kind in ("exchanges", "queues", "bindings"):
+        for row in _rows(document, kind):
+            await _object(manager, kind, row, vhost if vhost is not None else _text(row, "vhost"))
+
+
+async def _user(manager: Manager, caller: Caller, row: Document) -> None:
+    tags = row.get("tags") or []
+    tags = [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else [str(tag) for tag in tags]
+    values: Document = {"tags": tags}
+    encoded = row.get("password_hash")
+    if isinstance(row.get("password"), str):
+        values["password"] = row["password"]
+    elif isinstance(encoded, str) and encoded.startswith("scrypt$"):
+        values["password_hash"] = encoded
+    elif encoded:
+        LOG.warning("import: user %s has a hash of another kind, give it a password", row.get("name"))
+    await manager.create(caller, "user", "/", _text(row, "name"), values)
+
+
+async def _object(manager: Manager, kind: str, row: Document, vhost: str) -> None:
+    """Definitions are an administrator's: what they name is made without asking for permissions."""
+    arguments = row.get("arguments") if isinstance(row.get("arguments"), dict) else {}
+    topology, node = manager.host.topology, manager.node
+    if kind == "bindings":
+        values: Document = {name: _text(row, name) for name in ("source", "destination", "routing_key")}
+        values |= {"kind": row.get("destination_type", "queue"), "arguments": arguments}
+        if values["source"]:
+            await manager.create(node, "binding", vhost, "", values)
+        return
+    name = _text(row, "name")
+    flags = {flag: bool(row.get(flag, flag == "durable")) for flag in ("durable", "auto_delete")}
+    if kind == "queues" and topology.find_queue(vhost, name) is None:
+        await manager.create(node, "queue", vhost, name, {**flags, "arguments": arguments})
+    if kind == "exchanges" and topology.find_exchange(vhost, name) is None and name:
+        more = {"type": _text(row, "type"), "internal": bool(row.get("internal"))}
+        await manager.create(node, "exchange", vhost, name, {**flags, **more, "arguments": arguments})
+
+
+def _rows(document: Document, kind: str) -> list[Document]:
+    rows = document.get(kind) or []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Refused(f"'{kind}' must be a list of objects", 400)
+    return rows
+
+
+def _text(row: Document, name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise ConfigError(f"'{name}' must be text in {row}")
+    return value

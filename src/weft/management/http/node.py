@@ -1,0 +1,282 @@
+"""Routes of the node, its connections and its health.
+
+Owns what RabbitMQ's API has under `/api/overview`, `/api/nodes`, `/api/connections`, `/api/channels` and
+`/api/health/checks`, and the lists it has for what weft does without.
+Requests come in checked for who asks; each becomes a call of the manager.
+It must not answer a health check from memory: each looks at the node as it is.
+Rule: RabbitMQ's HTTP API reference; a failed health check is status 503.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+from aiohttp import web
+
+from weft.management.http import rabbit
+from weft.management.http.request import Ask, done, told
+from weft.management.http.route import PAGED, Route
+from weft.management.query import Query
+from weft.model.errors import Refused
+
+EXCHANGE_TYPES = ("direct", "fanout", "headers", "topic", "x-delayed-message")
+PROTOCOLS = ("amqp", "amqp091", "amqp10")
+
+
+def _counters(stats: dict[str, int]) -> dict[str, int]:
+    return {
+        "publish": stats["published"],
+        "deliver_get": stats["delivered"],
+        "deliver": stats["delivered"],
+        "ack": stats["settled"],
+        "redeliver": stats["redelivered"],
+        "drop_unroutable": stats["unroutable"],
+    }
+
+
+def _listeners(ask: Ask) -> list[dict[str, Any]]:
+    host = ask.site.manager.host
+    return [
+        {"node": host.name, "protocol": "amqp/ssl" if tls else "amqp", "ip_address": address, "port": port}
+        for address, port, tls in host.listeners()
+    ]
+
+
+async def overview(ask: Ask) -> web.Response:
+    host = ask.site.manager.host
+    stats = host.engine.stats()
+    counters = _counters(stats)
+    return told(
+        {
+            "management_version": rabbit.VERSION,
+            "rabbitmq_version": rabbit.VERSION,
+            "product_name": "weft",
+            "product_version": host.version,
+            "erlang_version": "0",
+            "rates_mode": "basic",
+            "cluster_name": host.name,
+            "node": host.name,
+            "object_totals": {
+                "connections": stats["connections"],
+                "channels": len(host.engine.sessions()),
+                "exchanges": stats["exchanges"],
+                "queues": stats["queues"],
+                "consumers": stats["consumers"],
+            },
+            "queue_totals": {
+                "messages": stats["ready"] + stats["unsettled"],
+                "messages_ready": stats["ready"],
+                "messages_unacknowledged": stats["unsettled"],
+            },
+            "message_stats": rabbit.stats(counters, ask.site.rates.of("node", counters)),
+            "churn_rates": {"connection_created": stats["connections_opened"]},
+            "exchange_types": [{"name": name, "enabled": True} for name in EXCHANGE_TYPES],
+            "listeners": _listeners(ask),
+            "contexts": [],
+            "disable_stats": False,
+            "enable_queue_totals": True,
+            "statistics_db_event_queue": 0,
+        }
+    )
+
+
+def _node(ask: Ask) -> dict[str, Any]:
+    manager = ask.site.manager
+    row = manager.read(ask.caller, "node", "/", manager.host.name)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "name": row["name"],
+        "type": "disc" if row["data_dir"] else "ram",
+        "running": True,
+        "os_pid": str(row["pid"]),
+        "uptime": row["uptime_s"] * 1000,
+        "mem_used": row["memory_bytes"],
+        "mem_limit": row["memory_bytes_max"],
+        "mem_alarm": "memory_alarm" in row["alarms"],
+        "disk_free_alarm": "disk_alarm" in row["alarms"],
+        "disk_free": _disk_free(row["data_dir"]),
+        "disk_free_limit": 0,
+        "fd_used": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "sockets_used": row["connections"],
+        "sockets_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "proc_used": 1,
+        "proc_total": 1,
+        "processors": os.cpu_count() or 1,
+        "run_queue": 0,
+        "partitions": [],
+        "being_drained": row["state"] == "draining",
+        "rates_mode": "basic",
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
+        "weft": row | {"cpu_s": round(usage.ru_utime + usage.ru_stime, 3)},
+    }
+
+
+def _disk_free(folder: str | None) -> int:
+    if folder is None:
+        return 0
+    about = os.statvfs(folder)
+    return about.f_bavail * about.f_frsize
+
+
+async def list_nodes(ask: Ask) -> web.Response:
+    return told([_node(ask)])
+
+
+async def get_node(ask: Ask) -> web.Response:
+    if ask.part("name") != ask.site.manager.host.name:
+        raise Refused(f"no node '{ask.part('name')}'", 404)
+    return told(_node(ask))
+
+
+async def cluster_name(ask: Ask) -> web.Response:
+    return told({"name": ask.site.manager.host.name})
+
+
+async def nothing(_ask: Ask) -> web.Response:
+    return told([])
+
+
+async def whoami(ask: Ask) -> web.Response:
+    tags = next(user.tags for user in ask.site.manager.host.policy.users() if user.name == ask.caller.user)
+    return told({"name": ask.caller.user, "tags": list(tags), "is_internal_user": True})
+
+
+# connections
+
+
+def _connection(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
+    counters = {"recv_oct": row["bytes_in"], "send_oct": row["bytes_out"]}
+    return rabbit.connection(row, ask.site.manager.host.name, ask.site.rates.of(("connection", row["conn"]), counters))
+
+
+async def list_connections(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    page = ask.site.manager.query(ask.caller, "connection", ask.query({}, vhost))
+    return ask.answer(page, [_connection(ask, row) for row in page.rows])
+
+
+async def connections_of(ask: Ask) -> web.Response:
+    rows = ask.site.manager.query(ask.caller, "connection", Query(where={"user": ask.part("user")})).rows
+    return told([_connection(ask, row) for row in rows])
+
+
+async def get_connection(ask: Ask) -> web.Response:
+    return told(_connection(ask, ask.site.manager.read(ask.caller, "connection", "/", ask.part("name"))))
+
+
+async def close_connection(ask: Ask) -> web.Response:
+    reason = {"reason": ask.request.headers.get("X-Reason", "")[:200]}
+    await ask.site.manager.call(ask.caller, "connection", "/", ask.part("name"), "close", reason)
+    return done()
+
+
+async def list_channels(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    page = ask.site.manager.query(ask.caller, "session", ask.query({}, vhost))
+    return ask.answer(page, [rabbit.channel(row, ask.site.manager.host.name) for row in page.rows])
+
+
+async def channels_of(ask: Ask) -> web.Response:
+    rows = ask.site.manager.query(ask.caller, "session", Query(where={"connection": ask.part("name")})).rows
+    return told([rabbit.channel(row, ask.site.manager.host.name) for row in rows])
+
+
+async def get_channel(ask: Ask) -> web.Response:
+    rows = ask.site.manager.query(ask.caller, "session", Query(where={"name": ask.part("name")})).rows
+    if not rows:
+        raise Refused(f"no channel '{ask.part('name')}'", 404)
+    return told(rabbit.channel(rows[0], ask.site.manager.host.name))
+
+
+# health
+
+
+def _healthy(reason: str | None, **more: object) -> web.Response:
+    if reason is None:
+        return told({"status": "ok"} | more)
+    return told({"status": "failed", "reason": reason} | more, 503)
+
+
+async def check_alarms(ask: Ask) -> web.Response:
+    alarms = ask.site.peers.alarms
+    reason = "; ".join(f"{name}: {text}" for name, text in alarms.items()) or None
+    return _healthy(reason, **({"alarms": list(alarms)} if alarms else {}))
+
+
+async def check_service(ask: Ask) -> web.Response:
+    is_out = not ask.site.manager.host.listeners()
+    return _healthy("the node takes no connections" if is_out else None)
+
+
+async def check_vhosts(_ask: Ask) -> web.Response:
+    return _healthy(None)
+
+
+async def check_port(ask: Ask) -> web.Response:
+    ports = [port for _, port, _ in ask.site.manager.host.listeners()]
+    found = ask.part("port") in map(str, ports)
+    return _healthy(None if found else "no listener on this port", port=ask.part("port"), ports=ports)
+
+
+async def check_protocol(ask: Ask) -> web.Response:
+    asked = ask.part("protocol").lower().replace("-", "").replace("/", "")
+    found = bool(_listeners(ask)) and (asked in PROTOCOLS or asked in {"amqpssl", "amqps"})
+    return _healthy(None if found else "no listener for this protocol", protocols=list(PROTOCOLS))
+
+
+async def aliveness(ask: Ask) -> web.Response:
+    ask.caller.enter(ask.vhost)
+    return told({"status": "ok"})
+
+
+_HEALTH = "/api/health/checks/"
+_EMPTY = (
+    "extensions",
+    "policies",
+    "policies/{vhost}",
+    "operator-policies",
+    "operator-policies/{vhost}",
+    "parameters",
+    "parameters/{component}",
+    "parameters/{component}/{vhost}",
+    "global-parameters",
+    "topic-permissions",
+    "topic-permissions/{vhost}",
+    "vhost-limits",
+    "vhost-limits/{vhost}",
+    "user-limits",
+    "feature-flags",
+    "deprecated-features",
+    "federation-links",
+    "shovels",
+)
+
+ROUTES = (
+    Route("GET", "/api/overview", overview, "The node in figures."),
+    Route("GET", "/api/cluster-name", cluster_name, "The name of the node."),
+    Route("GET", "/api/nodes", list_nodes, "The node, in a list."),
+    Route("GET", "/api/nodes/{name}", get_node, "The node."),
+    Route("GET", "/api/whoami", whoami, "Who asks."),
+    Route("GET", "/api/connections", list_connections, "Connections that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}/connections", list_connections, "Connections to a virtual host.", PAGED),
+    Route("GET", "/api/connections/username/{user}", connections_of, "Connections of a user."),
+    Route("GET", "/api/connections/{name}", get_connection, "One connection."),
+    Route("DELETE", "/api/connections/{name}", close_connection, "Close a connection; `X-Reason` tells why."),
+    Route("GET", "/api/connections/{name}/channels", channels_of, "Channels of a connection."),
+    Route("GET", "/api/channels", list_channels, "Channels that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}/channels", list_channels, "Channels in a virtual host.", PAGED),
+    Route("GET", "/api/channels/{name}", get_channel, "One channel."),
+    Route("GET", "/api/aliveness-test/{vhost}", aliveness, "Does the virtual host answer?"),
+    Route("GET", _HEALTH + "alarms", check_alarms, "Is no alarm on?"),
+    Route("GET", _HEALTH + "local-alarms", check_alarms, "Is no alarm on?"),
+    Route("GET", _HEALTH + "virtual-hosts", check_vhosts, "Do all virtual hosts run?"),
+    Route("GET", _HEALTH + "node-is-quorum-critical", check_vhosts, "May the node be stopped? Always."),
+    Route("GET", _HEALTH + "is-in-service", check_service, "Does the node take connections?"),
+    Route("GET", _HEALTH + "ready-to-serve-clients", check_service, "Does the node take connections?"),
+    Route("GET", _HEALTH + "port-listener/{port}", check_port, "Is there a listener on this port?"),
+    Route("GET", _HEALTH + "protocol-listener/{protocol}", check_protocol, "Is there one for this protocol?"),
+    *(Route("GET", f"/api/{path}", nothing, "Always empty: weft has no such thing.") for path in _EMPTY),
+)

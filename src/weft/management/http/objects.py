@@ -1,0 +1,268 @@
+"""Routes of queues, exchanges and bindings.
+
+Owns what RabbitMQ's API has under `/api/queues`, `/api/exchanges`, `/api/bindings` and `/api/consumers`.
+Requests come in checked for who asks; each becomes a call of the manager.
+It must not decide what a declaration means or whether it is allowed.
+Rule: RabbitMQ's HTTP API reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+
+from weft.management.http import rabbit
+from weft.management.http.request import Ask, done, told
+from weft.management.http.route import PAGED, Route
+from weft.management.query import Query, Row
+from weft.model.errors import Refused
+
+DEFAULT_EXCHANGE = "amq.default"
+"""How an address names the exchange whose name is empty."""
+_FLAGS = {"durable": bool, "auto_delete": bool, "internal": bool, "arguments": dict, "type": str}
+
+
+def _exchange_name(text: str) -> str:
+    return "" if text == DEFAULT_EXCHANGE else text
+
+
+# queues
+
+
+def _queue(ask: Ask, row: Row) -> dict[str, Any]:
+    rates = ask.site.rates.of(("queue", row["vhost"], row["name"]), rabbit.queue_counters(row))
+    return rabbit.queue(row, ask.site.manager.host.name, rates)
+
+
+async def list_queues(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    page = ask.site.manager.query(ask.caller, "queue", ask.query(rabbit.QUEUE_NAMES, vhost))
+    return ask.answer(page, [_queue(ask, row) for row in page.rows])
+
+
+async def get_queue(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, ask.part("name")
+    item = _queue(ask, ask.site.manager.read(ask.caller, "queue", vhost, name))
+    links = ask.site.manager.query(ask.caller, "link", Query(vhost, where={"queue": name})).rows
+    item["consumer_details"] = [rabbit.consumer(row, ask.site.manager.host.name) for row in links]
+    return told(item)
+
+
+def _declaration(ask: Ask, body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    values = {name: ask.field(body, name, _FLAGS[name], None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+async def put_queue(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, ask.part("name")
+    body = await ask.body()
+    values = _declaration(ask, body, ("durable", "auto_delete", "arguments"))
+    values.setdefault("durable", True)
+    is_new = ask.site.manager.host.topology.find_queue(vhost, name) is None
+    await ask.site.manager.create(ask.caller, "queue", vhost, name, values)
+    return done(is_new)
+
+
+async def delete_queue(ask: Ask) -> web.Response:
+    query = ask.request.query
+    options = {"if_unused": query.get("if-unused") == "true", "if_empty": query.get("if-empty") == "true"}
+    await ask.site.manager.delete(ask.caller, "queue", ask.vhost, ask.part("name"), options)
+    return done()
+
+
+async def purge_queue(ask: Ask) -> web.Response:
+    await ask.site.manager.call(ask.caller, "queue", ask.vhost, ask.part("name"), "purge", {})
+    return done()
+
+
+async def get_messages(ask: Ask) -> web.Response:
+    body = await ask.body()
+    count = body.get("count", 1)
+    if isinstance(count, str) and count.isascii() and count.isdecimal():
+        count = int(count[:9])  # rabbitmqadmin sends text
+    truncate = body.get("truncate")
+    if isinstance(truncate, str) and truncate.isascii() and truncate.isdecimal():
+        truncate = int(truncate[:12])
+    arguments = {
+        "count": count,
+        "ackmode": ask.field(body, "ackmode", str, "ack_requeue_true"),
+        "encoding": ask.field(body, "encoding", str, "auto"),
+        "truncate": truncate,
+    }
+    result = await ask.site.manager.call(ask.caller, "queue", ask.vhost, ask.part("name"), "get", arguments)
+    return told(result["messages"])
+
+
+async def queue_bindings(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, ask.part("name")
+    ask.site.manager.read(ask.caller, "queue", vhost, name)
+    where = {"destination": name, "kind": "queue"}
+    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where)).rows
+    return told([rabbit.default_binding(vhost, name), *map(rabbit.binding, rows)])
+
+
+async def list_consumers(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    rows = ask.site.manager.query(ask.caller, "link", Query(vhost)).rows
+    return told([rabbit.consumer(row, ask.site.manager.host.name) for row in rows])
+
+
+# exchanges
+
+
+def _exchange(ask: Ask, row: Row) -> dict[str, Any]:
+    counters = {"publish_in": row["messages_in"], "publish_out": row["messages_out"]}
+    return rabbit.exchange(row, ask.site.rates.of(("exchange", row["vhost"], row["name"]), counters))
+
+
+async def list_exchanges(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    page = ask.site.manager.query(ask.caller, "exchange", ask.query({}, vhost))
+    return ask.answer(page, [_exchange(ask, row) for row in page.rows])
+
+
+async def get_exchange(ask: Ask) -> web.Response:
+    name = _exchange_name(ask.part("name"))
+    return told(_exchange(ask, ask.site.manager.read(ask.caller, "exchange", ask.vhost, name)))
+
+
+async def put_exchange(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, _exchange_name(ask.part("name"))
+    values = _declaration(ask, await ask.body(), ("type", "durable", "auto_delete", "internal", "arguments"))
+    values.setdefault("durable", True)
+    is_new = ask.site.manager.host.topology.find_exchange(vhost, name) is None
+    await ask.site.manager.create(ask.caller, "exchange", vhost, name, values)
+    return done(is_new)
+
+
+async def delete_exchange(ask: Ask) -> web.Response:
+    options = {"if_unused": ask.request.query.get("if-unused") == "true"}
+    name = _exchange_name(ask.part("name"))
+    await ask.site.manager.delete(ask.caller, "exchange", ask.vhost, name, options)
+    return done()
+
+
+async def publish(ask: Ask) -> web.Response:
+    body = await ask.body()
+    missing = [name for name in ("routing_key", "payload", "payload_encoding", "properties") if name not in body]
+    if missing:
+        raise Refused(f"the body lacks {', '.join(missing)}", 400)
+    arguments = {
+        "routing_key": ask.field(body, "routing_key", str, ""),
+        "payload": ask.field(body, "payload", str, ""),
+        "payload_encoding": ask.field(body, "payload_encoding", str, "string"),
+        "properties": ask.field(body, "properties", dict, {}) if body["properties"] != [] else {},
+    }
+    name = _exchange_name(ask.part("name"))
+    return told(await ask.site.manager.call(ask.caller, "exchange", ask.vhost, name, "publish", arguments))
+
+
+async def bindings_from(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, _exchange_name(ask.part("name"))
+    ask.site.manager.read(ask.caller, "exchange", vhost, name)
+    if not name:
+        queues = ask.site.manager.query(ask.caller, "queue", Query(vhost)).rows
+        return told([rabbit.default_binding(vhost, row["name"]) for row in queues])
+    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where={"source": name})).rows
+    return told([rabbit.binding(row) for row in rows])
+
+
+async def bindings_to(ask: Ask) -> web.Response:
+    vhost, name = ask.vhost, _exchange_name(ask.part("name"))
+    ask.site.manager.read(ask.caller, "exchange", vhost, name)
+    where = {"destination": name, "kind": "exchange"}
+    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where)).rows
+    return told([rabbit.binding(row) for row in rows])
+
+
+# bindings
+
+
+async def list_bindings(ask: Ask) -> web.Response:
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    page = ask.site.manager.query(ask.caller, "binding", ask.query({}, vhost))
+    items = [rabbit.binding(row) for row in page.rows]
+    if not ask.is_paged:
+        queues = ask.site.manager.query(ask.caller, "queue", Query(vhost)).rows
+        items = [*(rabbit.default_binding(row["vhost"], row["name"]) for row in queues), *items]
+    return ask.answer(page, items)
+
+
+def _ends(ask: Ask) -> dict[str, str]:
+    kind = {"q": "queue", "e": "exchange"}[ask.part("kind")]
+    return {"source": _exchange_name(ask.part("source")), "kind": kind, "destination": ask.part("destination")}
+
+
+async def list_between(ask: Ask) -> web.Response:
+    where: dict[str, object] = dict(_ends(ask))
+    rows = ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where)).rows
+    return told([rabbit.binding(row) for row in rows])
+
+
+async def bind(ask: Ask) -> web.Response:
+    body, ends = await ask.body(), _ends(ask)
+    values = ends | {
+        "routing_key": ask.field(body, "routing_key", str, ""),
+        "arguments": ask.field(body, "arguments", dict, {}),
+    }
+    name = await ask.site.manager.create(ask.caller, "binding", ask.vhost, "", values)
+    response = done(made=True)
+    place = "/".join(quote(word, safe="") for word in (ends["source"], ask.part("kind"), ends["destination"]))
+    response.headers["Location"] = f"{place}/{name.rsplit('/', 1)[1]}"
+    return response
+
+
+def _found(ask: Ask) -> Row:
+    key = ask.part("key")
+    where: dict[str, object] = dict(_ends(ask))
+    for row in ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where)).rows:
+        # A client may send the key as it was told, or decoded once more on the way.
+        if key in (row["properties_key"], row["routing_key"]) or quote(key, safe="") == row["properties_key"]:
+            return row
+    raise Refused("no such binding", 404)
+
+
+async def get_binding(ask: Ask) -> web.Response:
+    return told(rabbit.binding(_found(ask)))
+
+
+async def unbind(ask: Ask) -> web.Response:
+    row = _found(ask)
+    await ask.site.manager.delete(ask.caller, "binding", ask.vhost, row["name"], {})
+    return done()
+
+
+_DECLARE_QUEUE = (("durable", "boolean"), ("auto_delete", "boolean"), ("arguments", "object"))
+_DECLARE_EXCHANGE = (("type", "string"), ("internal", "boolean"), *_DECLARE_QUEUE)
+_GET = (("count", "integer"), ("ackmode", "string"), ("encoding", "string"), ("truncate", "integer"))
+_PUBLISH = (("routing_key", "string"), ("payload", "string"), ("payload_encoding", "string"), ("properties", "object"))
+_BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind:[qe]}/{destination}"
+
+ROUTES = (
+    Route("GET", "/api/queues", list_queues, "All queues that the user may see.", PAGED),
+    Route("GET", "/api/queues/{vhost}", list_queues, "All queues of a virtual host.", PAGED),
+    Route("GET", "/api/queues/{vhost}/{name}", get_queue, "One queue."),
+    Route("PUT", "/api/queues/{vhost}/{name}", put_queue, "Declare a queue.", body=_DECLARE_QUEUE),
+    Route("DELETE", "/api/queues/{vhost}/{name}", delete_queue, "Delete a queue.", ("if-unused", "if-empty")),
+    Route("DELETE", "/api/queues/{vhost}/{name}/contents", purge_queue, "Drop the ready messages of a queue."),
+    Route("POST", "/api/queues/{vhost}/{name}/get", get_messages, "Look at messages, or take them.", body=_GET),
+    Route("GET", "/api/queues/{vhost}/{name}/bindings", queue_bindings, "Bindings to a queue."),
+    Route("GET", "/api/consumers", list_consumers, "All consumers."),
+    Route("GET", "/api/consumers/{vhost}", list_consumers, "All consumers of a virtual host."),
+    Route("GET", "/api/exchanges", list_exchanges, "All exchanges that the user may see.", PAGED),
+    Route("GET", "/api/exchanges/{vhost}", list_exchanges, "All exchanges of a virtual host.", PAGED),
+    Route("GET", "/api/exchanges/{vhost}/{name}", get_exchange, "One exchange."),
+    Route("PUT", "/api/exchanges/{vhost}/{name}", put_exchange, "Declare an exchange.", body=_DECLARE_EXCHANGE),
+    Route("DELETE", "/api/exchanges/{vhost}/{name}", delete_exchange, "Delete an exchange.", ("if-unused",)),
+    Route("POST", "/api/exchanges/{vhost}/{name}/publish", publish, "Send one message.", body=_PUBLISH),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/source", bindings_from, "Bindings from an exchange."),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/destination", bindings_to, "Bindings to an exchange."),
+    Route("GET", "/api/bindings", list_bindings, "All bindings that the user may see.", PAGED),
+    Route("GET", "/api/bindings/{vhost}", list_bindings, "All bindings of a virtual host.", PAGED),
+    Route("GET", _BETWEEN, list_between, "Bindings between an exchange and a queue (q) or an exchange (e)."),
+    Route("POST", _BETWEEN, bind, "Bind.", body=(("routing_key", "string"), ("arguments", "object"))),
+    Route("GET", _BETWEEN + "/{key}", get_binding, "One binding."),
+    Route("DELETE", _BETWEEN + "/{key}", unbind, "Unbind."),
+)

@@ -1,0 +1,138 @@
+"""The web server of a node.
+
+Owns the socket, who is let in, and how refusals and failures are told. Requests come in; each goes to its route.
+It must never let a mistake of a caller become a traceback, nor a mistake of ours tell the caller more than that.
+Rule: basic authentication by the node's own users, who need the tag `management`; passwords are verified beside the
+loop, as for AMQP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import logging
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from ssl import SSLContext
+
+from aiohttp import web
+
+from weft.management.amqp import status_of
+from weft.management.caller import Caller
+from weft.management.http import access, metrics, node, objects, own
+from weft.management.http.openapi import describe
+from weft.management.http.request import BODY_BYTES_MAX, Ask, Web, failed, told
+from weft.management.http.route import Route
+from weft.management.manager import Manager
+from weft.management.peers import Peers
+from weft.management.rates import Rates
+from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable
+
+LOG = logging.getLogger("weft.management")
+REALM = 'Basic realm="weft"'
+ROUTES: tuple[Route, ...] = (*objects.ROUTES, *node.ROUTES, *access.ROUTES, *own.ROUTES)
+
+_Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServer:
+    """Serves HTTP until it is closed."""
+
+    def __init__(self, manager: Manager, peers: Peers) -> None:
+        self._web = Web(manager, peers, Rates())
+        self._runner: web.AppRunner | None = None
+        self._description = describe(ROUTES, manager.host.version)
+        self.port = 0
+        """The port it listens on, once it was started."""
+
+    async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
+        """Listen; Unavailable if that cannot be."""
+        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_known])
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, self._serve(route))
+        app.router.add_get("/api/openapi.json", self._openapi)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics/per-object", self._queue_metrics)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        try:
+            await site.start()
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port = self._runner.addresses[0][1]
+
+    async def close(self) -> None:
+        """Serve nothing more."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _serve(self, route: Route) -> _Serve:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            try:
+                caller = await self._enter(request)
+                if caller is None:
+                    return web.Response(status=401, headers={"WWW-Authenticate": REALM}, text="Unauthorized")
+                caller.require("management")
+                return await route.handle(Ask(self._web, caller, request))
+            except (Refused, ConfigError, LocalProtocolError, Unavailable) as error:
+                return failed(status_of(error), str(error))
+            except web.HTTPException:
+                raise
+            except Exception:
+                LOG.exception("%s %s failed", request.method, request.path)
+                return failed(500, "the node failed on this request; its log says why")
+
+        return serve
+
+    async def _enter(self, request: web.Request) -> Caller | None:
+        """Whoever asks, or None."""
+        kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        try:
+            user, colon, password = b64decode(text, validate=True).partition(b":")
+            name = user.decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        if kind.lower() != "basic" or not colon or not name:
+            return None
+        loop = asyncio.get_running_loop()
+        verdict: asyncio.Future[bool] = loop.create_future()
+
+        def answer(is_right: bool) -> None:
+            loop.call_soon_threadsafe(_settle, verdict, is_right)
+
+        local = (request.remote or "").startswith(("127.", "::1", "::ffff:127."))
+        policy = self._web.manager.host.policy
+        if not policy.verify(name, password, local=local, verdict=answer):
+            raise Unavailable("too many logins at once, try again later")
+        return self._web.manager.caller(name) if await verdict else None
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return told(self._description)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        text = metrics.node_text(self._web.manager, self._web.peers)
+        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    async def _queue_metrics(self, _request: web.Request) -> web.Response:
+        text = metrics.queues_text(self._web.manager)
+        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+def _settle(verdict: asyncio.Future[bool], is_right: bool) -> None:
+    if not verdict.done():
+        verdict.set_result(is_right)
+
+
+@web.middleware
+async def _known(request: web.Request, handler: _Serve) -> web.StreamResponse:
+    """Errors of the framework in the form of ours."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        answer = failed(error.status, error.reason or "")
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
