@@ -22,16 +22,16 @@ from weft.model.errors import Refused
 # virtual hosts
 
 
-async def list_vhosts(ask: Ask) -> web.Response:
+async def _list_vhosts(ask: Ask) -> web.Response:
     page = ask.site.manager.query(ask.caller, "vhost", ask.query({}))
     return ask.answer(page, [rabbit.vhost(row) for row in page.rows])
 
 
-async def get_vhost(ask: Ask) -> web.Response:
+async def _get_vhost(ask: Ask) -> web.Response:
     return told(rabbit.vhost(ask.site.manager.read(ask.caller, "vhost", "/", ask.vhost)))
 
 
-async def put_vhost(ask: Ask) -> web.Response:
+async def _put_vhost(ask: Ask) -> web.Response:
     name = ask.part("vhost")
     await ask.body()
     is_new = name not in ask.site.manager.host.policy.vhosts()
@@ -48,12 +48,12 @@ async def put_vhost(ask: Ask) -> web.Response:
     return done(is_new)
 
 
-async def delete_vhost(ask: Ask) -> web.Response:
+async def _delete_vhost(ask: Ask) -> web.Response:
     await ask.site.manager.delete(ask.caller, "vhost", "/", ask.part("vhost"), {})
     return done()
 
 
-async def vhost_permissions(ask: Ask) -> web.Response:
+async def _vhost_permissions(ask: Ask) -> web.Response:
     rows = ask.site.manager.query(ask.caller, "permission", Query(ask.vhost)).rows
     return told([rabbit.permission(row) for row in rows])
 
@@ -61,17 +61,17 @@ async def vhost_permissions(ask: Ask) -> web.Response:
 # users
 
 
-async def list_users(ask: Ask) -> web.Response:
+async def _list_users(ask: Ask) -> web.Response:
     page = ask.site.manager.query(ask.caller, "user", ask.query({}))
     return ask.answer(page, [rabbit.user(row["name"], tuple(row["tags"])) for row in page.rows])
 
 
-async def get_user(ask: Ask) -> web.Response:
+async def _get_user(ask: Ask) -> web.Response:
     row = ask.site.manager.read(ask.caller, "user", "/", ask.part("name"))
     return told(rabbit.user(row["name"], tuple(row["tags"])))
 
 
-async def put_user(ask: Ask) -> web.Response:
+async def _put_user(ask: Ask) -> web.Response:
     body, name = await ask.body(), ask.part("name")
     if "password" not in body and "password_hash" not in body and "tags" not in body:
         raise Refused("the body needs tags, and password or password_hash", 400)
@@ -88,12 +88,12 @@ async def put_user(ask: Ask) -> web.Response:
     return done(is_new)
 
 
-async def delete_user(ask: Ask) -> web.Response:
+async def _delete_user(ask: Ask) -> web.Response:
     await ask.site.manager.delete(ask.caller, "user", "/", ask.part("name"), {})
     return done()
 
 
-async def delete_users(ask: Ask) -> web.Response:
+async def _delete_users(ask: Ask) -> web.Response:
     names = ask.field(await ask.body(), "users", list, [])
     for name in names:
         if isinstance(name, str):
@@ -101,14 +101,14 @@ async def delete_users(ask: Ask) -> web.Response:
     return done()
 
 
-async def user_permissions(ask: Ask) -> web.Response:
+async def _user_permissions(ask: Ask) -> web.Response:
     name = ask.part("name")
     ask.site.manager.read(ask.caller, "user", "/", name)
     rows = ask.site.manager.query(ask.caller, "permission", Query(where={"name": name})).rows
     return told([rabbit.permission(row) for row in rows])
 
 
-async def without_permissions(ask: Ask) -> web.Response:
+async def _without_permissions(ask: Ask) -> web.Response:
     rows = ask.site.manager.query(ask.caller, "permission", Query()).rows
     permitted = {row["name"] for row in rows}
     users = ask.site.manager.query(ask.caller, "user", Query()).rows
@@ -118,16 +118,16 @@ async def without_permissions(ask: Ask) -> web.Response:
 # permissions
 
 
-async def list_permissions(ask: Ask) -> web.Response:
+async def _list_permissions(ask: Ask) -> web.Response:
     page = ask.site.manager.query(ask.caller, "permission", ask.query({}))
     return ask.answer(page, [rabbit.permission(row) for row in page.rows])
 
 
-async def get_permission(ask: Ask) -> web.Response:
+async def _get_permission(ask: Ask) -> web.Response:
     return told(rabbit.permission(ask.site.manager.read(ask.caller, "permission", ask.vhost, ask.part("user"))))
 
 
-async def put_permission(ask: Ask) -> web.Response:
+async def _put_permission(ask: Ask) -> web.Response:
     body, vhost, user = await ask.body(), ask.vhost, ask.part("user")
     missing = [name for name in ("configure", "write", "read") if name not in body]
     if missing:
@@ -138,7 +138,7 @@ async def put_permission(ask: Ask) -> web.Response:
     return done(is_new)
 
 
-async def delete_permission(ask: Ask) -> web.Response:
+async def _delete_permission(ask: Ask) -> web.Response:
     await ask.site.manager.delete(ask.caller, "permission", ask.vhost, ask.part("user"), {})
     return done()
 
@@ -146,12 +146,12 @@ async def delete_permission(ask: Ask) -> web.Response:
 # definitions
 
 
-async def get_definitions(ask: Ask) -> web.Response:
+async def _get_definitions(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     return told(export(ask.site.manager, ask.caller, vhost))
 
 
-async def post_definitions(ask: Ask) -> web.Response:
+async def _post_definitions(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     if ask.request.content_type == "multipart/form-data":
         body = await _uploaded(ask)
@@ -180,24 +180,24 @@ _USER = (("password", "string"), ("password_hash", "string"), ("tags", "string")
 _RIGHTS = (("configure", "string"), ("write", "string"), ("read", "string"))
 
 ROUTES = (
-    Route("GET", "/api/vhosts", list_vhosts, "Virtual hosts that the user may see.", PAGED),
-    Route("GET", "/api/vhosts/{vhost}", get_vhost, "One virtual host."),
-    Route("PUT", "/api/vhosts/{vhost}", put_vhost, "Make a virtual host, which the user may use."),
-    Route("DELETE", "/api/vhosts/{vhost}", delete_vhost, "Delete a virtual host and all that is in it."),
-    Route("GET", "/api/vhosts/{vhost}/permissions", vhost_permissions, "Permissions in a virtual host."),
-    Route("GET", "/api/users", list_users, "All users.", PAGED),
-    Route("GET", "/api/users/without-permissions", without_permissions, "Users that may enter nowhere."),
-    Route("POST", "/api/users/bulk-delete", delete_users, "Delete users.", body=(("users", "array"),)),
-    Route("GET", "/api/users/{name}", get_user, "One user."),
-    Route("PUT", "/api/users/{name}", put_user, "Make or change a user.", body=_USER),
-    Route("DELETE", "/api/users/{name}", delete_user, "Delete a user; its connections are closed."),
-    Route("GET", "/api/users/{name}/permissions", user_permissions, "Permissions of a user."),
-    Route("GET", "/api/permissions", list_permissions, "All permissions.", PAGED),
-    Route("GET", "/api/permissions/{vhost}/{user}", get_permission, "One permission."),
-    Route("PUT", "/api/permissions/{vhost}/{user}", put_permission, "Set a permission.", body=_RIGHTS),
-    Route("DELETE", "/api/permissions/{vhost}/{user}", delete_permission, "Clear a permission."),
-    Route("GET", "/api/definitions", get_definitions, "Everything that is defined."),
-    Route("POST", "/api/definitions", post_definitions, "Make what is defined, and keep what is there."),
-    Route("GET", "/api/definitions/{vhost}", get_definitions, "Everything that is defined in a virtual host."),
-    Route("POST", "/api/definitions/{vhost}", post_definitions, "Make what is defined in a virtual host."),
+    Route("GET", "/api/vhosts", _list_vhosts, "Virtual hosts that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}", _get_vhost, "One virtual host."),
+    Route("PUT", "/api/vhosts/{vhost}", _put_vhost, "Make a virtual host, which the user may use."),
+    Route("DELETE", "/api/vhosts/{vhost}", _delete_vhost, "Delete a virtual host and all that is in it."),
+    Route("GET", "/api/vhosts/{vhost}/permissions", _vhost_permissions, "Permissions in a virtual host."),
+    Route("GET", "/api/users", _list_users, "All users.", PAGED),
+    Route("GET", "/api/users/without-permissions", _without_permissions, "Users that may enter nowhere."),
+    Route("POST", "/api/users/bulk-delete", _delete_users, "Delete users.", body=(("users", "array"),)),
+    Route("GET", "/api/users/{name}", _get_user, "One user."),
+    Route("PUT", "/api/users/{name}", _put_user, "Make or change a user.", body=_USER),
+    Route("DELETE", "/api/users/{name}", _delete_user, "Delete a user; its connections are closed."),
+    Route("GET", "/api/users/{name}/permissions", _user_permissions, "Permissions of a user."),
+    Route("GET", "/api/permissions", _list_permissions, "All permissions.", PAGED),
+    Route("GET", "/api/permissions/{vhost}/{user}", _get_permission, "One permission."),
+    Route("PUT", "/api/permissions/{vhost}/{user}", _put_permission, "Set a permission.", body=_RIGHTS),
+    Route("DELETE", "/api/permissions/{vhost}/{user}", _delete_permission, "Clear a permission."),
+    Route("GET", "/api/definitions", _get_definitions, "Everything that is defined."),
+    Route("POST", "/api/definitions", _post_definitions, "Make what is defined, and keep what is there."),
+    Route("GET", "/api/definitions/{vhost}", _get_definitions, "Everything that is defined in a virtual host."),
+    Route("POST", "/api/definitions/{vhost}", _post_definitions, "Make what is defined in a virtual host."),
 )

@@ -44,7 +44,7 @@ def _listeners(ask: Ask) -> list[dict[str, Any]]:
     ]
 
 
-async def overview(ask: Ask) -> web.Response:
+async def _overview(ask: Ask) -> web.Response:
     host = ask.site.manager.host
     stats = host.engine.stats()
     counters = _counters(stats)
@@ -121,25 +121,25 @@ def _disk_free(folder: str | None) -> int:
     return about.f_bavail * about.f_frsize
 
 
-async def list_nodes(ask: Ask) -> web.Response:
+async def _list_nodes(ask: Ask) -> web.Response:
     return told([_node(ask)])
 
 
-async def get_node(ask: Ask) -> web.Response:
+async def _get_node(ask: Ask) -> web.Response:
     if ask.part("name") != ask.site.manager.host.name:
         raise Refused(f"no node '{ask.part('name')}'", 404)
     return told(_node(ask))
 
 
-async def cluster_name(ask: Ask) -> web.Response:
+async def _cluster_name(ask: Ask) -> web.Response:
     return told({"name": ask.site.manager.host.name})
 
 
-async def nothing(_ask: Ask) -> web.Response:
+async def _nothing(_ask: Ask) -> web.Response:
     return told([])
 
 
-async def whoami(ask: Ask) -> web.Response:
+async def _whoami(ask: Ask) -> web.Response:
     tags = next(user.tags for user in ask.site.manager.host.policy.users() if user.name == ask.caller.user)
     return told({"name": ask.caller.user, "tags": list(tags), "is_internal_user": True})
 
@@ -152,39 +152,39 @@ def _connection(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
     return rabbit.connection(row, ask.site.manager.host.name, ask.site.rates.of(("connection", row["conn"]), counters))
 
 
-async def list_connections(ask: Ask) -> web.Response:
+async def _list_connections(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     page = ask.site.manager.query(ask.caller, "connection", ask.query({}, vhost))
     return ask.answer(page, [_connection(ask, row) for row in page.rows])
 
 
-async def connections_of(ask: Ask) -> web.Response:
+async def _connections_of(ask: Ask) -> web.Response:
     rows = ask.site.manager.query(ask.caller, "connection", Query(where={"user": ask.part("user")})).rows
     return told([_connection(ask, row) for row in rows])
 
 
-async def get_connection(ask: Ask) -> web.Response:
+async def _get_connection(ask: Ask) -> web.Response:
     return told(_connection(ask, ask.site.manager.read(ask.caller, "connection", "/", ask.part("name"))))
 
 
-async def close_connection(ask: Ask) -> web.Response:
+async def _close_connection(ask: Ask) -> web.Response:
     reason = {"reason": ask.request.headers.get("X-Reason", "")[:200]}
     await ask.site.manager.call(ask.caller, "connection", "/", ask.part("name"), "close", reason)
     return done()
 
 
-async def list_channels(ask: Ask) -> web.Response:
+async def _list_channels(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     page = ask.site.manager.query(ask.caller, "session", ask.query({}, vhost))
     return ask.answer(page, [rabbit.channel(row, ask.site.manager.host.name) for row in page.rows])
 
 
-async def channels_of(ask: Ask) -> web.Response:
+async def _channels_of(ask: Ask) -> web.Response:
     rows = ask.site.manager.query(ask.caller, "session", Query(where={"connection": ask.part("name")})).rows
     return told([rabbit.channel(row, ask.site.manager.host.name) for row in rows])
 
 
-async def get_channel(ask: Ask) -> web.Response:
+async def _get_channel(ask: Ask) -> web.Response:
     rows = ask.site.manager.query(ask.caller, "session", Query(where={"name": ask.part("name")})).rows
     if not rows:
         raise Refused(f"no channel '{ask.part('name')}'", 404)
@@ -200,34 +200,34 @@ def _healthy(reason: str | None, **more: object) -> web.Response:
     return told({"status": "failed", "reason": reason} | more, 503)
 
 
-async def check_alarms(ask: Ask) -> web.Response:
+async def _check_alarms(ask: Ask) -> web.Response:
     alarms = ask.site.peers.alarms
     reason = "; ".join(f"{name}: {text}" for name, text in alarms.items()) or None
     return _healthy(reason, **({"alarms": list(alarms)} if alarms else {}))
 
 
-async def check_service(ask: Ask) -> web.Response:
+async def _check_service(ask: Ask) -> web.Response:
     is_out = not ask.site.manager.host.listeners()
     return _healthy("the node takes no connections" if is_out else None)
 
 
-async def check_vhosts(_ask: Ask) -> web.Response:
+async def _check_vhosts(_ask: Ask) -> web.Response:
     return _healthy(None)
 
 
-async def check_port(ask: Ask) -> web.Response:
+async def _check_port(ask: Ask) -> web.Response:
     ports = [port for _, port, _ in ask.site.manager.host.listeners()]
     found = ask.part("port") in map(str, ports)
     return _healthy(None if found else "no listener on this port", port=ask.part("port"), ports=ports)
 
 
-async def check_protocol(ask: Ask) -> web.Response:
+async def _check_protocol(ask: Ask) -> web.Response:
     asked = ask.part("protocol").lower().replace("-", "").replace("/", "")
     found = bool(_listeners(ask)) and (asked in PROTOCOLS or asked in {"amqpssl", "amqps"})
     return _healthy(None if found else "no listener for this protocol", protocols=list(PROTOCOLS))
 
 
-async def aliveness(ask: Ask) -> web.Response:
+async def _aliveness(ask: Ask) -> web.Response:
     ask.caller.enter(ask.vhost)
     return told({"status": "ok"})
 
@@ -255,28 +255,28 @@ _EMPTY = (
 )
 
 ROUTES = (
-    Route("GET", "/api/overview", overview, "The node in figures."),
-    Route("GET", "/api/cluster-name", cluster_name, "The name of the node."),
-    Route("GET", "/api/nodes", list_nodes, "The node, in a list."),
-    Route("GET", "/api/nodes/{name}", get_node, "The node."),
-    Route("GET", "/api/whoami", whoami, "Who asks."),
-    Route("GET", "/api/connections", list_connections, "Connections that the user may see.", PAGED),
-    Route("GET", "/api/vhosts/{vhost}/connections", list_connections, "Connections to a virtual host.", PAGED),
-    Route("GET", "/api/connections/username/{user}", connections_of, "Connections of a user."),
-    Route("GET", "/api/connections/{name}", get_connection, "One connection."),
-    Route("DELETE", "/api/connections/{name}", close_connection, "Close a connection; `X-Reason` tells why."),
-    Route("GET", "/api/connections/{name}/channels", channels_of, "Channels of a connection."),
-    Route("GET", "/api/channels", list_channels, "Channels that the user may see.", PAGED),
-    Route("GET", "/api/vhosts/{vhost}/channels", list_channels, "Channels in a virtual host.", PAGED),
-    Route("GET", "/api/channels/{name}", get_channel, "One channel."),
-    Route("GET", "/api/aliveness-test/{vhost}", aliveness, "Does the virtual host answer?"),
-    Route("GET", _HEALTH + "alarms", check_alarms, "Is no alarm on?"),
-    Route("GET", _HEALTH + "local-alarms", check_alarms, "Is no alarm on?"),
-    Route("GET", _HEALTH + "virtual-hosts", check_vhosts, "Do all virtual hosts run?"),
-    Route("GET", _HEALTH + "node-is-quorum-critical", check_vhosts, "May the node be stopped? Always."),
-    Route("GET", _HEALTH + "is-in-service", check_service, "Does the node take connections?"),
-    Route("GET", _HEALTH + "ready-to-serve-clients", check_service, "Does the node take connections?"),
-    Route("GET", _HEALTH + "port-listener/{port}", check_port, "Is there a listener on this port?"),
-    Route("GET", _HEALTH + "protocol-listener/{protocol}", check_protocol, "Is there one for this protocol?"),
-    *(Route("GET", f"/api/{path}", nothing, "Always empty: weft has no such thing.") for path in _EMPTY),
+    Route("GET", "/api/overview", _overview, "The node in figures."),
+    Route("GET", "/api/cluster-name", _cluster_name, "The name of the node."),
+    Route("GET", "/api/nodes", _list_nodes, "The node, in a list."),
+    Route("GET", "/api/nodes/{name}", _get_node, "The node."),
+    Route("GET", "/api/whoami", _whoami, "Who asks."),
+    Route("GET", "/api/connections", _list_connections, "Connections that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}/connections", _list_connections, "Connections to a virtual host.", PAGED),
+    Route("GET", "/api/connections/username/{user}", _connections_of, "Connections of a user."),
+    Route("GET", "/api/connections/{name}", _get_connection, "One connection."),
+    Route("DELETE", "/api/connections/{name}", _close_connection, "Close a connection; `X-Reason` tells why."),
+    Route("GET", "/api/connections/{name}/channels", _channels_of, "Channels of a connection."),
+    Route("GET", "/api/channels", _list_channels, "Channels that the user may see.", PAGED),
+    Route("GET", "/api/vhosts/{vhost}/channels", _list_channels, "Channels in a virtual host.", PAGED),
+    Route("GET", "/api/channels/{name}", _get_channel, "One channel."),
+    Route("GET", "/api/aliveness-test/{vhost}", _aliveness, "Does the virtual host answer?"),
+    Route("GET", _HEALTH + "alarms", _check_alarms, "Is no alarm on?"),
+    Route("GET", _HEALTH + "local-alarms", _check_alarms, "Is no alarm on?"),
+    Route("GET", _HEALTH + "virtual-hosts", _check_vhosts, "Do all virtual hosts run?"),
+    Route("GET", _HEALTH + "node-is-quorum-critical", _check_vhosts, "May the node be stopped? Always."),
+    Route("GET", _HEALTH + "is-in-service", _check_service, "Does the node take connections?"),
+    Route("GET", _HEALTH + "ready-to-serve-clients", _check_service, "Does the node take connections?"),
+    Route("GET", _HEALTH + "port-listener/{port}", _check_port, "Is there a listener on this port?"),
+    Route("GET", _HEALTH + "protocol-listener/{protocol}", _check_protocol, "Is there one for this protocol?"),
+    *(Route("GET", f"/api/{path}", _nothing, "Always empty: weft has no such thing.") for path in _EMPTY),
 )

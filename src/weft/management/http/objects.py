@@ -36,13 +36,13 @@ def _queue(ask: Ask, row: Row) -> dict[str, Any]:
     return rabbit.queue(row, ask.site.manager.host.name, rates)
 
 
-async def list_queues(ask: Ask) -> web.Response:
+async def _list_queues(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     page = ask.site.manager.query(ask.caller, "queue", ask.query(rabbit.QUEUE_NAMES, vhost))
     return ask.answer(page, [_queue(ask, row) for row in page.rows])
 
 
-async def get_queue(ask: Ask) -> web.Response:
+async def _get_queue(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     item = _queue(ask, ask.site.manager.read(ask.caller, "queue", vhost, name))
     links = ask.site.manager.query(ask.caller, "link", Query(vhost, where={"queue": name})).rows
@@ -55,7 +55,7 @@ def _declaration(ask: Ask, body: dict[str, Any], names: tuple[str, ...]) -> dict
     return {name: value for name, value in values.items() if value is not None}
 
 
-async def put_queue(ask: Ask) -> web.Response:
+async def _put_queue(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     body = await ask.body()
     values = _declaration(ask, body, ("durable", "auto_delete", "arguments"))
@@ -65,19 +65,19 @@ async def put_queue(ask: Ask) -> web.Response:
     return done(is_new)
 
 
-async def delete_queue(ask: Ask) -> web.Response:
+async def _delete_queue(ask: Ask) -> web.Response:
     query = ask.request.query
     options = {"if_unused": query.get("if-unused") == "true", "if_empty": query.get("if-empty") == "true"}
     await ask.site.manager.delete(ask.caller, "queue", ask.vhost, ask.part("name"), options)
     return done()
 
 
-async def purge_queue(ask: Ask) -> web.Response:
+async def _purge_queue(ask: Ask) -> web.Response:
     await ask.site.manager.call(ask.caller, "queue", ask.vhost, ask.part("name"), "purge", {})
     return done()
 
 
-async def get_messages(ask: Ask) -> web.Response:
+async def _get_messages(ask: Ask) -> web.Response:
     body = await ask.body()
     count = body.get("count", 1)
     if isinstance(count, str) and count.isascii() and count.isdecimal():
@@ -95,7 +95,7 @@ async def get_messages(ask: Ask) -> web.Response:
     return told(result["messages"])
 
 
-async def queue_bindings(ask: Ask) -> web.Response:
+async def _queue_bindings(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     ask.site.manager.read(ask.caller, "queue", vhost, name)
     where = {"destination": name, "kind": "queue"}
@@ -103,7 +103,7 @@ async def queue_bindings(ask: Ask) -> web.Response:
     return told([rabbit.default_binding(vhost, name), *map(rabbit.binding, rows)])
 
 
-async def list_consumers(ask: Ask) -> web.Response:
+async def _list_consumers(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     rows = ask.site.manager.query(ask.caller, "link", Query(vhost)).rows
     return told([rabbit.consumer(row, ask.site.manager.host.name) for row in rows])
@@ -117,18 +117,18 @@ def _exchange(ask: Ask, row: Row) -> dict[str, Any]:
     return rabbit.exchange(row, ask.site.rates.of(("exchange", row["vhost"], row["name"]), counters))
 
 
-async def list_exchanges(ask: Ask) -> web.Response:
+async def _list_exchanges(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     page = ask.site.manager.query(ask.caller, "exchange", ask.query({}, vhost))
     return ask.answer(page, [_exchange(ask, row) for row in page.rows])
 
 
-async def get_exchange(ask: Ask) -> web.Response:
+async def _get_exchange(ask: Ask) -> web.Response:
     name = _exchange_name(ask.part("name"))
     return told(_exchange(ask, ask.site.manager.read(ask.caller, "exchange", ask.vhost, name)))
 
 
-async def put_exchange(ask: Ask) -> web.Response:
+async def _put_exchange(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
     values = _declaration(ask, await ask.body(), ("type", "durable", "auto_delete", "internal", "arguments"))
     values.setdefault("durable", True)
@@ -137,14 +137,14 @@ async def put_exchange(ask: Ask) -> web.Response:
     return done(is_new)
 
 
-async def delete_exchange(ask: Ask) -> web.Response:
+async def _delete_exchange(ask: Ask) -> web.Response:
     options = {"if_unused": ask.request.query.get("if-unused") == "true"}
     name = _exchange_name(ask.part("name"))
     await ask.site.manager.delete(ask.caller, "exchange", ask.vhost, name, options)
     return done()
 
 
-async def publish(ask: Ask) -> web.Response:
+async def _publish(ask: Ask) -> web.Response:
     body = await ask.body()
     missing = [name for name in ("routing_key", "payload", "payload_encoding", "properties") if name not in body]
     if missing:
@@ -159,7 +159,7 @@ async def publish(ask: Ask) -> web.Response:
     return told(await ask.site.manager.call(ask.caller, "exchange", ask.vhost, name, "publish", arguments))
 
 
-async def bindings_from(ask: Ask) -> web.Response:
+async def _bindings_from(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
     ask.site.manager.read(ask.caller, "exchange", vhost, name)
     if not name:
@@ -169,7 +169,7 @@ async def bindings_from(ask: Ask) -> web.Response:
     return told([rabbit.binding(row) for row in rows])
 
 
-async def bindings_to(ask: Ask) -> web.Response:
+async def _bindings_to(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
     ask.site.manager.read(ask.caller, "exchange", vhost, name)
     where = {"destination": name, "kind": "exchange"}
@@ -180,7 +180,7 @@ async def bindings_to(ask: Ask) -> web.Response:
 # bindings
 
 
-async def list_bindings(ask: Ask) -> web.Response:
+async def _list_bindings(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
     page = ask.site.manager.query(ask.caller, "binding", ask.query({}, vhost))
     items = [rabbit.binding(row) for row in page.rows]
@@ -195,13 +195,13 @@ def _ends(ask: Ask) -> dict[str, str]:
     return {"source": _exchange_name(ask.part("source")), "kind": kind, "destination": ask.part("destination")}
 
 
-async def list_between(ask: Ask) -> web.Response:
+async def _list_between(ask: Ask) -> web.Response:
     where: dict[str, object] = dict(_ends(ask))
     rows = ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where)).rows
     return told([rabbit.binding(row) for row in rows])
 
 
-async def bind(ask: Ask) -> web.Response:
+async def _bind(ask: Ask) -> web.Response:
     body, ends = await ask.body(), _ends(ask)
     values = ends | {
         "routing_key": ask.field(body, "routing_key", str, ""),
@@ -224,11 +224,11 @@ def _found(ask: Ask) -> Row:
     raise Refused("no such binding", 404)
 
 
-async def get_binding(ask: Ask) -> web.Response:
+async def _get_binding(ask: Ask) -> web.Response:
     return told(rabbit.binding(_found(ask)))
 
 
-async def unbind(ask: Ask) -> web.Response:
+async def _unbind(ask: Ask) -> web.Response:
     row = _found(ask)
     await ask.site.manager.delete(ask.caller, "binding", ask.vhost, row["name"], {})
     return done()
@@ -241,28 +241,28 @@ _PUBLISH = (("routing_key", "string"), ("payload", "string"), ("payload_encoding
 _BETWEEN = "/api/bindings/{vhost}/e/{source}/{kind:[qe]}/{destination}"
 
 ROUTES = (
-    Route("GET", "/api/queues", list_queues, "All queues that the user may see.", PAGED),
-    Route("GET", "/api/queues/{vhost}", list_queues, "All queues of a virtual host.", PAGED),
-    Route("GET", "/api/queues/{vhost}/{name}", get_queue, "One queue."),
-    Route("PUT", "/api/queues/{vhost}/{name}", put_queue, "Declare a queue.", body=_DECLARE_QUEUE),
-    Route("DELETE", "/api/queues/{vhost}/{name}", delete_queue, "Delete a queue.", ("if-unused", "if-empty")),
-    Route("DELETE", "/api/queues/{vhost}/{name}/contents", purge_queue, "Drop the ready messages of a queue."),
-    Route("POST", "/api/queues/{vhost}/{name}/get", get_messages, "Look at messages, or take them.", body=_GET),
-    Route("GET", "/api/queues/{vhost}/{name}/bindings", queue_bindings, "Bindings to a queue."),
-    Route("GET", "/api/consumers", list_consumers, "All consumers."),
-    Route("GET", "/api/consumers/{vhost}", list_consumers, "All consumers of a virtual host."),
-    Route("GET", "/api/exchanges", list_exchanges, "All exchanges that the user may see.", PAGED),
-    Route("GET", "/api/exchanges/{vhost}", list_exchanges, "All exchanges of a virtual host.", PAGED),
-    Route("GET", "/api/exchanges/{vhost}/{name}", get_exchange, "One exchange."),
-    Route("PUT", "/api/exchanges/{vhost}/{name}", put_exchange, "Declare an exchange.", body=_DECLARE_EXCHANGE),
-    Route("DELETE", "/api/exchanges/{vhost}/{name}", delete_exchange, "Delete an exchange.", ("if-unused",)),
-    Route("POST", "/api/exchanges/{vhost}/{name}/publish", publish, "Send one message.", body=_PUBLISH),
-    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/source", bindings_from, "Bindings from an exchange."),
-    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/destination", bindings_to, "Bindings to an exchange."),
-    Route("GET", "/api/bindings", list_bindings, "All bindings that the user may see.", PAGED),
-    Route("GET", "/api/bindings/{vhost}", list_bindings, "All bindings of a virtual host.", PAGED),
-    Route("GET", _BETWEEN, list_between, "Bindings between an exchange and a queue (q) or an exchange (e)."),
-    Route("POST", _BETWEEN, bind, "Bind.", body=(("routing_key", "string"), ("arguments", "object"))),
-    Route("GET", _BETWEEN + "/{key}", get_binding, "One binding."),
-    Route("DELETE", _BETWEEN + "/{key}", unbind, "Unbind."),
+    Route("GET", "/api/queues", _list_queues, "All queues that the user may see.", PAGED),
+    Route("GET", "/api/queues/{vhost}", _list_queues, "All queues of a virtual host.", PAGED),
+    Route("GET", "/api/queues/{vhost}/{name}", _get_queue, "One queue."),
+    Route("PUT", "/api/queues/{vhost}/{name}", _put_queue, "Declare a queue.", body=_DECLARE_QUEUE),
+    Route("DELETE", "/api/queues/{vhost}/{name}", _delete_queue, "Delete a queue.", ("if-unused", "if-empty")),
+    Route("DELETE", "/api/queues/{vhost}/{name}/contents", _purge_queue, "Drop the ready messages of a queue."),
+    Route("POST", "/api/queues/{vhost}/{name}/get", _get_messages, "Look at messages, or take them.", body=_GET),
+    Route("GET", "/api/queues/{vhost}/{name}/bindings", _queue_bindings, "Bindings to a queue."),
+    Route("GET", "/api/consumers", _list_consumers, "All consumers."),
+    Route("GET", "/api/consumers/{vhost}", _list_consumers, "All consumers of a virtual host."),
+    Route("GET", "/api/exchanges", _list_exchanges, "All exchanges that the user may see.", PAGED),
+    Route("GET", "/api/exchanges/{vhost}", _list_exchanges, "All exchanges of a virtual host.", PAGED),
+    Route("GET", "/api/exchanges/{vhost}/{name}", _get_exchange, "One exchange."),
+    Route("PUT", "/api/exchanges/{vhost}/{name}", _put_exchange, "Declare an exchange.", body=_DECLARE_EXCHANGE),
+    Route("DELETE", "/api/exchanges/{vhost}/{name}", _delete_exchange, "Delete an exchange.", ("if-unused",)),
+    Route("POST", "/api/exchanges/{vhost}/{name}/publish", _publish, "Send one message.", body=_PUBLISH),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/source", _bindings_from, "Bindings from an exchange."),
+    Route("GET", "/api/exchanges/{vhost}/{name}/bindings/destination", _bindings_to, "Bindings to an exchange."),
+    Route("GET", "/api/bindings", _list_bindings, "All bindings that the user may see.", PAGED),
+    Route("GET", "/api/bindings/{vhost}", _list_bindings, "All bindings of a virtual host.", PAGED),
+    Route("GET", _BETWEEN, _list_between, "Bindings between an exchange and a queue (q) or an exchange (e)."),
+    Route("POST", _BETWEEN, _bind, "Bind.", body=(("routing_key", "string"), ("arguments", "object"))),
+    Route("GET", _BETWEEN + "/{key}", _get_binding, "One binding."),
+    Route("DELETE", _BETWEEN + "/{key}", _unbind, "Unbind."),
 )

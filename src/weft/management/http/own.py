@@ -28,29 +28,29 @@ def _place(ask: Ask) -> tuple[str, str]:
     return ask.request.query.get("vhost", "/"), ask.part("name")
 
 
-async def list_objects(ask: Ask) -> web.Response:
+async def _list_objects(ask: Ask) -> web.Response:
     page = ask.site.manager.query(ask.caller, _class(ask), ask.query({}, ask.request.query.get("vhost")))
     return ask.answer(page, page.rows)
 
 
-async def get_object(ask: Ask) -> web.Response:
+async def _get_object(ask: Ask) -> web.Response:
     vhost, name = _place(ask)
     return told(ask.site.manager.read(ask.caller, _class(ask), vhost, name))
 
 
-async def put_object(ask: Ask) -> web.Response:
+async def _put_object(ask: Ask) -> web.Response:
     vhost, name = _place(ask)
     await ask.site.manager.create(ask.caller, _class(ask), vhost, name, await ask.body())
     return done()
 
 
-async def delete_object(ask: Ask) -> web.Response:
+async def _delete_object(ask: Ask) -> web.Response:
     vhost, name = _place(ask)
     await ask.site.manager.delete(ask.caller, _class(ask), vhost, name, {})
     return done()
 
 
-async def call_operation(ask: Ask) -> web.Response:
+async def _call_operation(ask: Ask) -> web.Response:
     vhost, name = _place(ask)
     operation, arguments = ask.part("operation"), await ask.body()
     return told(await ask.site.manager.call(ask.caller, _class(ask), vhost, name, operation, arguments))
@@ -59,9 +59,9 @@ async def call_operation(ask: Ask) -> web.Response:
 _OBJECT = "/api/weft/{class}/{name}"
 
 ROUTES = (
-    Route("GET", "/api/weft/{class}", list_objects, "Objects of a class.", (*PAGED, "vhost")),
-    Route("GET", _OBJECT, get_object, "One object.", ("vhost",)),
-    Route("PUT", _OBJECT, put_object, "Make an object.", ("vhost",)),
-    Route("DELETE", _OBJECT, delete_object, "Delete an object.", ("vhost",)),
-    Route("POST", _OBJECT + "/{operation}", call_operation, "Carry out an operation.", ("vhost",)),
+    Route("GET", "/api/weft/{class}", _list_objects, "Objects of a class.", (*PAGED, "vhost")),
+    Route("GET", _OBJECT, _get_object, "One object.", ("vhost",)),
+    Route("PUT", _OBJECT, _put_object, "Make an object.", ("vhost",)),
+    Route("DELETE", _OBJECT, _delete_object, "Delete an object.", ("vhost",)),
+    Route("POST", _OBJECT + "/{operation}", _call_operation, "Carry out an operation.", ("vhost",)),
 )
