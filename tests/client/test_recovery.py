@@ -57,7 +57,7 @@ async def declare_guarded(life: Life, queue: str) -> None:
 
     def declare() -> None:
         connection = pika.BlockingConnection(pika.URLParameters(f"{life.url}/%2F"))
-        arguments = {"x-message-deduplication": True}
+        arguments = {"x-barrier": "message-id"}
         connection.channel().queue_declare(queue, durable=True, arguments=arguments)
         connection.close()
 

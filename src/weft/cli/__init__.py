@@ -15,10 +15,14 @@ from importlib import import_module
 from typing import NoReturn
 
 from weft import __version__
-from weft.model.errors import ConfigError, Unavailable
+from weft.model.errors import ConfigError, Refused, Unavailable, Undelivered
 
 COMMANDS = {
     "up": "run a node in the foreground",
+    "send": "send messages to an address or a topic",
+    "receive": "print messages of an address, a topic or a stream",
+    "request": "ask a service and print its reply",
+    "bench": "send and receive as fast as it goes, and tell how fast that was",
     "watch": "run a file of rules over a node: be told, or act, when something crosses a line",
     "scale": "start and stop instances of services as their queues want it",
     "config": "show what a configuration file may hold, or check one",
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module.add_options(parser)
     try:
         code: int = module.run(parser.parse_args(words[1:]))
-    except (ConfigError, Unavailable) as error:
+    except (ConfigError, Refused, Unavailable, Undelivered) as error:
         print(f"weft {command}: {error}", file=sys.stderr)
         return 2
     return code

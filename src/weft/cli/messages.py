@@ -1,0 +1,86 @@
+"""What the commands that send and receive have in common: options, bodies, progress.
+
+Owns the words of those options and the line that tells how far a command is. Text comes in from options and standard
+input, bodies go out; rates go to standard error, so that standard output holds messages alone.
+It must never send anything itself.
+Rule: progress is shown on a terminal only, once a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from weft.model.errors import ConfigError
+
+TICK_S = 1.0
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    """Where to connect to, and how long to try."""
+    parser.add_argument("--url", help="the node, or several with commas between them (amqp://localhost, or WEFT_URL)")
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, metavar="S", help="give up after S seconds (%(default)s)"
+    )
+
+
+def bodies(words: list[str]) -> Iterator[str]:
+    """Bodies from the command line, or one per line of standard input."""
+    if words:
+        yield from words
+    else:
+        for line in sys.stdin:
+            yield line.rstrip("\n")
+
+
+def headers(pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE as application properties; a value that is JSON is taken for what it says."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not key or not separator:
+            raise ConfigError(f"--header {pair!r} is not KEY=VALUE")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def shown(body: object) -> str:
+    """A body as one line of text."""
+    if isinstance(body, bytes):
+        return body.decode(errors="backslashreplace")
+    return body if isinstance(body, str) else json.dumps(body, default=str)
+
+
+class Progress:
+    """How many messages went by, and how fast."""
+
+    def __init__(self, verb: str) -> None:
+        self.count = 0
+        self._verb = verb
+        self._started = self._told = monotonic()
+        self._told_count = 0
+        self._is_shown = sys.stderr.isatty()
+
+    def add(self, count: int = 1) -> None:
+        """So many more."""
+        self.count += count
+        now = monotonic()
+        if self._is_shown and now - self._told >= TICK_S:
+            rate = (self.count - self._told_count) / (now - self._told)
+            print(f"\r{self._verb} {self.count:,} messages, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
+            self._told, self._told_count = now, self.count
+
+    def end(self) -> None:
+        """The last word."""
+        secs = max(monotonic() - self._started, 1e-9)
+        start = "\r" if self._is_shown else ""
+        print(
+            f"{start}{self._verb} {self.count:,} messages in {secs:.2f} s, {self.count / secs:,.0f}/s", file=sys.stderr
+        )

@@ -1,0 +1,63 @@
+"""The library as a package: what importing it costs, examples in docstrings, URLs."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+
+import weft
+from weft.client import codecs
+from weft.client.url import Target, targets
+
+
+def test_importing_the_client_loads_neither_server_nor_spark() -> None:
+    code = "import sys, weft; weft.connect; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+    assert "weft.client.fabric" in loaded
+    heavy = ("weft.server", "weft.node", "weft.broker", "weft.store", "pyspark", "pyarrow", "uvloop", "sqlite3", "dns")
+    assert not [name for name in loaded if name.split(".")[0] in heavy or name.startswith(heavy)]
+
+
+def test_examples_in_docstrings() -> None:
+    found = doctest.testmod(codecs)
+    assert found.attempted >= 6
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("amqp://host", Target("tcp", "host", 5672)),
+        ("amqps://host", Target("tls", "host", 5671)),
+        ("amqp://u%40x:p%2Fw@host:1/v%2Fh", Target("tcp", "host", 1, "u@x", "p/w", "v/h")),
+        ("amqp://[::1]:7", Target("tcp", "::1", 7)),
+        ("weft+memory:here", Target("memory", "here")),
+        ("amqp+srv://example.com", Target("srv", "example.com", 5672)),
+    ],
+)
+def test_urls(url: str, target: Target) -> None:
+    assert targets(url) == (target,)
+
+
+def test_several_urls_and_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [target.host for target in targets("amqp://a, amqp://b")] == ["a", "b"]
+    assert [target.host for target in targets(["amqp://a", "amqp://b"])] == ["a", "b"]
+    monkeypatch.delenv("WEFT_URL", raising=False)
+    assert str(targets(None)[0]) == "amqp://localhost:5672"
+    monkeypatch.setenv("WEFT_URL", "amqp://elsewhere:9")
+    assert str(targets(None)[0]) == "amqp://elsewhere:9"
+
+
+@pytest.mark.parametrize("url", ["", ",", "http://x", "amqp://", "amqp://host:port", "amqp://host:99999", "host"])
+def test_wrong_urls_say_what_is_wrong(url: str) -> None:
+    with pytest.raises(weft.ConfigError):
+        targets(url if url else [])
+
+
+async def test_srv_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dns", None)
+    with pytest.raises(weft.ConfigError, match=r"weft\[srv\]"):
+        await weft.connect("amqp+srv://example.com", timeout_s=2).open()
