@@ -163,6 +163,7 @@ impl Engine {
     pub fn advance(&mut self, now_ns: u64, wall_ns: u64) -> u32 {
         self.at(now_ns);
         self.broker.wall_ns = wall_ns;
+        self.broker.store.iter_mut().for_each(|store| store.journal.advance(wall_ns / 1_000_000));
         self.broker.work_left = self.broker.limits.work_max;
         while self.broker.work_left > 0 {
             let Some(due) = self.broker.timers.pop(now_ns) else { break };

@@ -11,6 +11,7 @@ use crate::aside::set_aside;
 use crate::digest::Digest;
 use crate::error::Fault;
 use crate::format::FILE_HEADER_BYTES;
+use crate::ids::IdsWork;
 use crate::read::{Gathered, Pick, gather};
 use crate::scan::{Log, Stretch};
 use crate::sidecar::{self, Placement};
@@ -45,6 +46,8 @@ pub(crate) enum Work {
     Prepare(PrepareWork),
     /// A read for compaction.
     Move(ReadWork),
+    /// Ids of barriers that are all that counts in their segment.
+    Ids(IdsWork),
 }
 
 impl Job {
@@ -81,6 +84,7 @@ impl Job {
             Work::Write(work) => work.outcome = Some(work.run(storage)),
             Work::Read(work) | Work::Move(work) => work.outcome = Some(gather(storage, &work.picks, work.bytes_max)),
             Work::Rebuild(work) => work.outcome = Some(work.run(storage)),
+            Work::Ids(work) => work.outcome = Some(work.run(storage)),
             Work::Seal(work) => work.seal(storage),
             Work::Remove(work) => work.outcome = Some(work.run(storage)),
             Work::Prepare(work) => work.outcome = Some(work.run(storage)),

@@ -43,7 +43,7 @@ pub(crate) struct Keeper {
     checkpointing: Option<Checkpointing>,
     /// The segment being emptied.
     moving: Option<u32>,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
     /// A dead segment waits for this time.
     wake_ms: u64,
 }
@@ -168,7 +168,8 @@ impl Journal {
         if self.keeper.busy || self.keeper.paused || !self.table.stirred {
             return None;
         }
-        let work = self.remove().or_else(|| self.seal()).or_else(|| self.prepare()).or_else(|| self.compact());
+        let work = self.remove().or_else(|| self.seal()).or_else(|| self.prepare());
+        let work = work.or_else(|| self.compact()).or_else(|| self.gather_ids());
         self.keeper.busy = work.is_some();
         self.table.stirred = work.is_some();
         let unfinished =
@@ -288,6 +289,7 @@ impl Journal {
                 work.outcome
             }
             Work::Move(work) => Some(self.moved(work)),
+            Work::Ids(work) => Some(self.gathered_ids(work)),
             _ => None,
         };
         let fault = outcome.unwrap_or_else(|| Err(Fault::not_run())).err();

@@ -19,6 +19,7 @@ mod fetch;
 mod files;
 mod format;
 mod hash;
+mod ids;
 mod job;
 mod journal;
 mod keeper;

@@ -12,7 +12,7 @@ use crate::aside::set_aside;
 use crate::config::Config;
 use crate::digest::{Digest, DigestRow, live_entries};
 use crate::error::{Error, Fault, FaultKind};
-use crate::format::{FORMAT_VERSION, LogHeader, Opened};
+use crate::format::{FORMAT_VERSION, LogHeader, Opened, span};
 use crate::job::{Cut, SealWork};
 use crate::journal::Journal;
 use crate::record::decode_barrier;
@@ -319,6 +319,7 @@ impl Recovery<'_> {
         segment.refs = digest.refs;
         segment.settled = digest.drops.keys().copied().collect();
         segment.keep_until_ms = digest.barriers.iter().map(|barrier| barrier.until_ms).max().unwrap_or(0);
+        segment.ids_bytes = digest.barriers.iter().map(|barrier| span(barrier.length as usize) as u64).sum();
         segment.held = held;
         let number = digest.segment;
         self.table.segments.insert(number, segment);

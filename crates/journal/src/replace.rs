@@ -85,6 +85,7 @@ impl Table {
         new.last_batch = old.last_batch;
         new.settled = old.settled.clone();
         new.keep_until_ms = old.keep_until_ms;
+        new.ids_bytes = old.ids_bytes;
         let was_open = old.is_open();
         match &mut old.state {
             State::Open(settled) => {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::digest::{BarrierAt, Digest};
-use crate::format::FILE_HEADER_BYTES;
+use crate::format::{FILE_HEADER_BYTES, span};
 use crate::hash::Map;
 use crate::ranges::Ranges;
 
@@ -97,6 +97,8 @@ pub(crate) struct Segment {
     pub(crate) settled: Vec<u64>,
     /// Ids of an idempotency barrier count until then.
     pub(crate) keep_until_ms: u64,
+    /// Bytes of their records.
+    pub(crate) ids_bytes: u64,
     /// Jobs that read it.
     pub(crate) readers: u32,
     /// Its sidecar was found wrong and must be written again.
@@ -118,6 +120,7 @@ impl Segment {
             queues: Vec::new(),
             settled: Vec::new(),
             keep_until_ms: 0,
+            ids_bytes: 0,
             readers: 0,
             index_damaged: false,
             held: false,
@@ -156,6 +159,7 @@ impl Segment {
 
     pub(crate) fn note_barrier(&mut self, barrier: BarrierAt) {
         self.keep_until_ms = self.keep_until_ms.max(barrier.until_ms);
+        self.ids_bytes += span(barrier.length as usize) as u64;
         if let State::Open(settled) = &mut self.state {
             settled.barriers.push(barrier);
         }

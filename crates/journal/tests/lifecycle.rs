@@ -282,3 +282,33 @@ fn ids_of_a_barrier_come_back_until_their_time_and_keep_their_segment() {
     pump(&mut journal, &disk);
     assert!(journal.status().segments < before);
 }
+
+#[test]
+fn ids_leave_segments_that_are_kept_for_nothing_else() {
+    let disk = SimDisk::new(11);
+    let config = Config { segment_messages: 1_000, ..small() };
+    let (mut journal, _) = recover(&disk, config.clone(), 0).expect("a disk that answers");
+    for position in 0..400 {
+        append(&mut journal, &[1; 1_000], &[target(1, position)]);
+        journal.remember(7, 1_000_000, &position.to_le_bytes());
+        journal.ack(1, position);
+        journal.sync();
+        pump(&mut journal, &disk);
+    }
+    // All messages together are 400 kB; what is left is at most sixteen times the ids and their records.
+    assert!(journal.status().bytes < 140 << 10, "{:?}", journal.status());
+    drop(journal);
+    disk.crash();
+    let (mut journal, report) = recover(&disk, config.clone(), 1).expect("a disk that answers");
+    let mut ids: Vec<u8> = report.barriers.iter().flat_map(|barrier| barrier.ids.clone()).collect();
+    let mut expected: Vec<u8> = (0..400_u64).flat_map(u64::to_le_bytes).collect();
+    ids.as_chunks_mut::<8>().0.sort_by_key(|id| u64::from_le_bytes(*id));
+    expected.as_chunks_mut::<8>().0.sort_by_key(|id| u64::from_le_bytes(*id));
+    assert!(ids == expected, "{} ids of 400", ids.len() / 8);
+    journal.advance(1_000_000);
+    pump(&mut journal, &disk);
+    append(&mut journal, &[1; 10], &[target(1, 400)]);
+    journal.sync();
+    pump(&mut journal, &disk);
+    assert!(journal.status().bytes < 8 << 10, "{:?}", journal.status());
+}
