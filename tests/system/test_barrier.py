@@ -132,6 +132,9 @@ def test_a_duplicate_after_a_restart_is_still_a_duplicate(node: LivingNode, kill
         channel.basic_publish("", "queue", b"body", PERSISTENT)
         channel.basic_publish("", "queue", b"transient")
     assert [bytes(each.body) for each in get_all(channel, "queue")] == [b"body", b"transient"]
+    # Confirmed after the acknowledgements: so they are on disk too.
+    channel.queue_declare("fence", durable=True)
+    channel.basic_publish("", "fence", b"", PERSISTENT)
     node.restart(kill=kill)
     channel = node.channel(confirms=True)
     for _ in range(2):
