@@ -79,6 +79,8 @@ class ArrowStream:
     """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    def first_as_ipc(self) -> bytes:
+        """The first batch as an Arrow IPC stream, for a reader elsewhere; empty if there is none. Takes the stream."""
 
 @final
 class EncodedMessages:

@@ -54,6 +54,19 @@ def test_narrow_read_with_promoted_header(spark: SparkSession, node: peers.Peer,
     assert [tuple(row) for row in found.orderBy("offset").collect()] == [(ROWS - 2, "x", 10), (ROWS - 1, "x", 10)]
 
 
+def test_all_parts_of_a_stream(spark: SparkSession, node: peers.Peer, folder: Path) -> None:
+    declare_stream(node, "parted", **{"x-partitions": 3})
+    for key in range(40):
+        fill(node, "parted", [b"%d" % key], message_id=f"key-{key}")
+    found = read(spark, folder, stream="parted")
+    assert found.count() == 40
+    per_shard = {row["shard"]: (row["n"], row["last"]) for row in found.groupBy("shard").agg(
+        F.count("*").alias("n"), F.max("offset").alias("last")).collect()}  # fmt: skip
+    assert len(per_shard) > 1
+    assert all(last == count - 1 for count, last in per_shard.values()), "each part counts for itself"
+    assert {row["stream"] for row in found.select("stream").distinct().collect()} == {"parted"}
+
+
 def test_streams_only(spark: SparkSession, node: peers.Peer, folder: Path) -> None:
     with channel(node) as opened:
         opened.queue_declare("plain", durable=True)

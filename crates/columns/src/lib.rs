@@ -22,6 +22,6 @@ pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as ArrowStream;
 pub use arrow_array::ffi_stream::RecordBatchStreamReader as Batches;
 pub use builder::{Builder, Constants};
 pub use encode::{Mapping, NoMessage, encode_messages};
-pub use log::{LogStream, Options, find, times};
+pub use log::{LogStream, Options, find, first_as_ipc, times};
 pub use row::Row;
 pub use schema::{Column, UnknownColumn, schema};

@@ -5,6 +5,7 @@
 //! than one batch. Rule: docs/reference/columns.md.
 
 use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 use weft_journal::{Cursor, ReadError, View};
 
@@ -102,6 +103,15 @@ impl RecordBatchReader for LogStream {
 
 fn external(error: ReadError) -> ArrowError {
     ArrowError::ExternalError(Box::new(error))
+}
+
+/// The first batch as an Arrow IPC stream, for readers elsewhere; empty if there is none. One batch only, so that what
+/// is made here stays within the bounds of a batch.
+pub fn first_as_ipc(mut stream: LogStream) -> Result<Vec<u8>, ArrowError> {
+    let Some(batch) = stream.next().transpose()? else { return Ok(Vec::new()) };
+    let mut writer = StreamWriter::try_new(Vec::with_capacity(batch.get_array_memory_size()), &batch.schema())?;
+    writer.write(&batch)?;
+    writer.into_inner()
 }
 
 /// The first offset whose message arrived at or after a time; the one after the last if none did. Clocks may be set

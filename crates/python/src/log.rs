@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
-use weft_columns::{Column, Constants, LogStream, Options, find, times};
+use pyo3::types::{PyBytes, PyCapsule};
+use weft_columns::{Column, Constants, LogStream, Options, find, first_as_ipc, times};
 use weft_engine::log::Tail;
 use weft_journal::{Cursor, Error, Files, ReadError, View};
 
@@ -28,6 +28,11 @@ impl ArrowStream {
     pub(crate) fn new(stream: LogStream) -> Self {
         Self { stream: Mutex::new(Some(stream)) }
     }
+
+    fn take(&self) -> PyResult<LogStream> {
+        let taken = locked(&self.stream).take();
+        taken.ok_or_else(|| PyValueError::new_err("the stream was taken before: read the range again"))
+    }
 }
 
 #[pymethods]
@@ -41,10 +46,14 @@ impl ArrowStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface lets a producer answer with its own schema.
         let _ = requested_schema;
-        match locked(&self.stream).take() {
-            Some(stream) => PyCapsule::new_with_value(py, stream.export(), c"arrow_array_stream"),
-            None => Err(PyValueError::new_err("the stream was taken before: read the range again")),
-        }
+        PyCapsule::new_with_value(py, self.take()?.export(), c"arrow_array_stream")
+    }
+
+    /// The first batch in Arrow's IPC format.
+    fn first_as_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let stream = self.take()?;
+        let made = py.detach(|| first_as_ipc(stream)).map_err(|error| unavailable(py, &error.to_string()))?;
+        Ok(PyBytes::new(py, &made))
     }
 }
 

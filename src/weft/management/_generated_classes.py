@@ -351,8 +351,13 @@ CLASSES = (
             Field("type", "string", "`classic` or `stream`.", "read"),
             Field("arguments", "map", "Arguments of its declaration.", "create"),
             Field("state", "string", "`running`, or `quiesced` with the node.", "read"),
+            Field("number", "integer", "Its life: another number when it was deleted and made again.", "read"),
         ),
         statistics=(
+            Field("first_offset", "integer", "The first offset that is kept.", "gauge"),
+            Field("next_offset", "integer", "The offset of the next message.", "gauge"),
+            Field("safe_offset", "integer", "Messages below this offset are on the disk, and readers may have them.", "gauge"),
+            Field("bytes", "integer", "Bytes of the bodies that are kept.", "gauge"),
             Field("ready", "integer", "Messages that wait.", "gauge"),
             Field("ready_bytes", "integer", "Bytes of their bodies.", "gauge"),
             Field("unsettled", "integer", "Messages delivered and not settled.", "gauge"),
@@ -377,6 +382,7 @@ CLASSES = (
             Field("settle_max_us", "integer", "From delivery to settlement: the longest, in microseconds; absent before the first.", "gauge"),
         ),
         operations=(
+            Operation("columns", "A range of messages as one batch of Arrow columns in IPC format: a few megabytes of it, the rest with the next call. Empty if nothing of the range is kept.", "", (Field("start", "integer", "The first offset.", "read"), Field("end", "integer", "The offset after the last.", "read"), Field("columns", "strings", "Which columns; all by default.", "read"), Field("rows", "integer", "At most so many messages.", "read"), )),
         ),
         events=(
             EventKind("created", "info", "It is there now."),

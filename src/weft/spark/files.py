@@ -20,6 +20,9 @@ from weft.log import DEFINITIONS, MESSAGES, LogReader, StoredQueue, stored_queue
 from weft.spark.logs import ROWS_PER_BATCH, chosen
 from weft.spark.offsets import Extent
 
+PARTITIONS, PARTITION_OF, PARTITION = "x-partitions", "x-partition-of", "x-partition"
+"""Arguments of a stream in parts, and of each part."""
+
 BATCH_BYTES = 4 << 20
 """What a batch takes at most, but for a single message: Spark is fastest with a few megabytes."""
 
@@ -37,40 +40,49 @@ class Files:
     def extents(self, names: Sequence[str]) -> list[Extent]:
         found = []
         for queue in self._streams():
-            if chosen(queue.name, names):
-                reader = self._reader(queue.number, queue.name)
+            stream, shard = stream_of(queue)
+            if chosen(stream, names):
+                reader = self._reader(queue.number, stream, shard)
                 first, end = reader.offsets()
                 messages = reader.messages()
                 row_bytes = reader.bytes() // messages if messages else 0
-                found.append(Extent(queue.name, 0, str(queue.number), first, end, row_bytes))
-        return found
+                found.append(Extent(stream, shard, str(queue.number), first, end, row_bytes))
+        return sorted(found, key=lambda extent: (extent.stream, extent.shard))
 
     def read(
         self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
     ) -> Iterator[pa.RecordBatch]:
-        reader = self._reader(int(extent.life), extent.stream)
+        reader = self._reader(int(extent.life), extent.stream, extent.shard)
         stream = reader.read(start, end, list(columns), batch_rows=rows, batch_bytes=BATCH_BYTES)
         yield from pa.RecordBatchReader.from_stream(stream)
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
-        return self._reader(int(extent.life), extent.stream).find(time_us)
+        return self._reader(int(extent.life), extent.stream, extent.shard).find(time_us)
 
     def _streams(self) -> list[StoredQueue]:
         """The streams that are declared; the definitions are read again only when they have changed."""
         definitions = Path(self.folder) / DEFINITIONS
         stamp = _stamp(definitions) + _stamp(Path(f"{definitions}-wal"))
         if stamp != self._stamp or not stamp:
-            self._queues = [
-                queue for queue in stored_queues(self.folder) if queue.is_stream and queue.vhost == self.vhost
-            ]
+            found = [queue for queue in stored_queues(self.folder) if queue.is_stream and queue.vhost == self.vhost]
+            # A stream in parts holds nothing itself.
+            self._queues = [queue for queue in found if PARTITIONS not in queue.arguments]
             self._stamp = stamp
         return self._queues
 
-    def _reader(self, number: int, name: str) -> LogReader:
+    def _reader(self, number: int, stream: str, shard: int) -> LogReader:
         if number not in self._readers:
             folder = os.path.join(self.folder, MESSAGES)
-            self._readers[number] = LogReader(folder, number, stream=name, origin=_node_name(self.folder))
+            self._readers[number] = LogReader(
+                folder, number, stream=stream, shard=shard, origin=_node_name(self.folder)
+            )
         return self._readers[number]
+
+
+def stream_of(queue: StoredQueue) -> tuple[str, int]:
+    """The stream's name and the shard that a queue is; a part of a stream belongs to the stream."""
+    whole, part = queue.arguments.get(PARTITION_OF), queue.arguments.get(PARTITION)
+    return (whole, part) if isinstance(whole, str) and isinstance(part, int) else (queue.name, 0)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -11,11 +11,16 @@ from weft.spark.files import Files
 from weft.spark.lake import Lake
 from weft.spark.logs import Joined, Log
 from weft.spark.options import ReadOptions
+from weft.spark.wire import wire
 
 
 def open_log(options: ReadOptions) -> Log:
     """The log that the options name."""
-    live: Log | None = Files(options.path, options.vhost) if options.path else None
+    live: Log | None = None
+    if options.path:
+        live = Files(options.path, options.vhost)
+    elif options.url:
+        live = wire(options.url)
     if options.lake:
         return Joined(Lake(options.lake), live) if live is not None else Lake(options.lake)
     if live is None:

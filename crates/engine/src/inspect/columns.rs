@@ -174,6 +174,7 @@ const STREAM_COLUMNS: &[Column<Queue>] = &[
     ("name", |_, _, queue| text(&queue.name)),
     ("first_offset", |_, _, queue| stream_number(queue, Stream::first)),
     ("next_offset", |_, _, queue| stream_number(queue, Stream::next)),
+    ("safe_offset", |_, _, queue| stream_number(queue, Stream::visible)),
     ("bytes", |_, _, queue| stream_number(queue, Stream::bytes)),
     ("readers", |_, _, queue| number(queue.ring.len())),
     ("appended", |_, _, queue| Cell::Number(queue.counters.published)),

@@ -26,6 +26,9 @@ GET_TIMEOUT_S = 1.0
 MOVE_STEP = 500
 """Messages moved in one turn of the loop."""
 MOVE_COUNT_MAX = 2**63 - 1
+COLUMNS_ROWS_MAX = 65_536
+COLUMNS_BYTES = 4 << 20
+"""Of one batch of columns: enough to make the way there and back worth it, little enough for one message."""
 
 
 class Queues(Provider):
@@ -159,6 +162,33 @@ class Streams(Queues):
         if page is None or not page.rows:
             raise Refused(f"no stream '{name}' in virtual host '{vhost}'", 404)
         return page.rows[0]
+
+    def _finish(self, row: Row) -> Row:
+        queue = self._host.topology.find_queue(row["vhost"], row["name"])
+        if queue is not None:
+            row["number"] = queue.number
+        return super()._finish(row)
+
+    async def call(self, caller: Caller, vhost: str, name: str, operation: str, arguments: Values) -> Values:
+        row = self.read(caller, vhost, name)
+        caller.need("read", vhost, name)
+        if operation == "columns":
+            return {"arrow": await self._columns(vhost, name, row, arguments)}
+        return await super().call(caller, vhost, name, operation, arguments)
+
+    async def _columns(self, vhost: str, name: str, row: Row, arguments: Values) -> bytes:
+        """One batch; only what is safe, and made on a thread, since the node has others to serve."""
+        start, end = arguments.get("start") or 0, arguments.get("end")
+        end = row["safe_offset"] if end is None else min(end, row["safe_offset"])
+        rows = min(max(arguments.get("rows") or COLUMNS_ROWS_MAX, 1), COLUMNS_ROWS_MAX)
+        try:
+            stream = self._host.engine.read_log(
+                vhost, name, max(start, 0), end, arguments.get("columns") or None,
+                batch_rows=rows, batch_bytes=COLUMNS_BYTES,
+            )  # fmt: skip
+        except ValueError as error:
+            raise Refused(str(error), 400) from None
+        return await asyncio.to_thread(stream.first_as_ipc)
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         arguments = (values.get("arguments") or {}) | {"x-queue-type": "stream"}

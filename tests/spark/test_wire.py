@@ -1,0 +1,81 @@
+"""Streams of a real node read over the network: the same rows as from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.testing import assertDataFrameEqual
+
+import peers
+from spark.nodes import declare_stream, fill
+
+ROWS = 9_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("node") / "edge"
+
+
+@pytest.fixture(scope="module")
+def node(folder: Path) -> Iterator[peers.Peer]:
+    peer = peers.start_weft(folder, "--name", "edge")
+    declare_stream(peer, "orders")
+    fill(peer, "orders", [b"order %d" % number for number in range(ROWS)], headers={"tenant": "x"}, message_id="m")
+    declare_stream(peer, "parted", **{"x-partitions": 2})
+    for number in range(20):
+        fill(peer, "parted", [b"x"], message_id=f"key-{number}")
+    yield peer
+    assert peer.stop() == 0, peer.output.text()
+
+
+def read(spark: SparkSession, node: peers.Peer, **options: object) -> DataFrame:
+    url = f"amqp://{node.host}:{node.port}"
+    return spark.read.format("weft").options(url=url, **{"stream": "orders", **options}).load()
+
+
+def test_the_same_rows_as_from_the_files(spark: SparkSession, node: peers.Peer, folder: Path) -> None:
+    found = read(spark, node)
+    assert found.select(F.count("*"), F.count_distinct("offset"), F.max("offset")).first() == (ROWS, ROWS, ROWS - 1)
+    files = spark.read.format("weft").options(path=str(folder), streams="orders,parted").load()
+    few = "offset BETWEEN 4090 AND 4100 OR stream = 'parted'"
+    assertDataFrameEqual(read(spark, node, stream="orders,parted").where(few), files.where(few))
+
+
+def test_narrow_and_by_time(spark: SparkSession, node: peers.Peer) -> None:
+    whole = read(spark, node).select("offset", "enqueue_time").orderBy("offset").collect()
+    moment = whole[ROWS // 2]["enqueue_time"]
+    first = next(row["offset"] for row in whole if row["enqueue_time"] >= moment)
+    narrow = spark.read.format("weft").schema("offset BIGINT, header_tenant STRING")
+    url = f"amqp://{node.host}:{node.port}"
+    found = narrow.options(url=url, stream="orders", startingTimestamp=moment.isoformat() + "+00:00").load()
+    assert found.agg(F.min("offset"), F.count("*"), F.max("header_tenant")).first() == (first, ROWS - first, "x")
+
+
+def test_a_query_reads_what_came_since(spark: SparkSession, node: peers.Peer, tmp_path: Path) -> None:
+    declare_stream(node, "live")
+    seen: list[int] = []
+
+    def run() -> None:
+        url = f"amqp://{node.host}:{node.port}"
+        rows = spark.readStream.format("weft").options(url=url, stream="live", maxRowsPerTrigger=15).load()
+        query = (
+            rows.writeStream.foreachBatch(lambda batch, _: seen.extend(row["offset"] for row in batch.collect()))
+            .trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start()
+        )  # fmt: skip
+        assert query.awaitTermination(50)
+
+    for _ in range(2):
+        fill(node, "live", [b"x"] * 20)
+        run()
+    assert sorted(seen) == list(range(40))
+
+
+def test_mistakes_are_told(spark: SparkSession, node: peers.Peer) -> None:
+    with pytest.raises(PySparkException, match="no stream nothing"):
+        read(spark, node, stream="nothing").collect()
