@@ -128,7 +128,7 @@ async def joined(network: Network) -> None:
     for name in network.ports:
         async with weft.connect(network.url(name)) as client:
             management = Management(client)
-            while {row["state"] for row in await management.query("route")} - {"flowing"}:
+            while {row["state"] for row in await management.query("route")} - {"flowing"}:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 

@@ -21,7 +21,7 @@ from weft.broker.tables import Edit, Put, Tables
 from weft.model.changes import AcceptLink, SetAddress
 from weft.model.errors import Refused
 from weft.model.events import AddressRequested, Table
-from weft.model.services import ARGUMENT, SCHEME
+from weft.model.services import ARGUMENT, BRIDGE_ARGUMENT, SCHEME
 from weft.store import Queue
 
 _QUEUE_CAPABILITIES = ("queue", "temporary-queue")
@@ -96,6 +96,7 @@ def _attach_source(attaching: Attaching, may_create: bool) -> Attached:
         selector=filters.selector,
         subject_filter=filters.subject,
         no_local=filters.no_local,
+        discard=queue is not None and BRIDGE_ARGUMENT in queue.arguments,
         filters=filters.applied_to_queue(is_stream=queue is not None and is_stream(queue)),
         capabilities=attaching.echo(*_QUEUE_CAPABILITIES),
         watch=dynamic.is_watched(queue),

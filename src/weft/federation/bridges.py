@@ -20,10 +20,9 @@ from weft.federation.desk import Desk
 from weft.federation.reach import Key, Path, Reach
 from weft.model.changes import Change
 from weft.model.errors import Refused
+from weft.model.services import BRIDGE_ARGUMENT
 
 PREFIX = "weft.bridge."
-ARGUMENT = "x-weft-bridge"
-"""Argument of a bridge queue: the node it is for."""
 NAME_BYTES_MAX = 255
 KEYS_MAX = 1_000_000
 """Keys one destination may ask for: beyond this it should bind by pattern."""
@@ -121,7 +120,7 @@ class Bridges:
         return Reply(changes, answer, touched)
 
     def _make_queue(self, vhost: str, queue: str, said: Said) -> list[Change]:
-        arguments = {ARGUMENT: said.node, "x-expires": max(1, said.number("expires_ms", 86_400_000))}
+        arguments = {BRIDGE_ARGUMENT: said.node, "x-expires": max(1, said.number("expires_ms", 86_400_000))}
         return self._desk.make_queue(vhost, queue, durable=said.flag("durable"), arguments=arguments)
 
     def on_verify(self, vhost: str, said: Said) -> Reply:

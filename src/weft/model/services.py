@@ -1,4 +1,4 @@
-"""How services are named: exchanges, queues and keys that every node agrees on.
+"""How services and what routes need are named: words that every node agrees on.
 
 Owns the names only. A service's name comes in, names of its parts go out.
 Nothing here may import the rest of weft or hold behaviour.
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 SCHEME = "service://"
 """Addresses of AMQP 1.0 clients: a receiver from service://NAME serves, a sender to it calls."""
+BRIDGE_ARGUMENT = "x-weft-bridge"
+"""Argument of a queue that serves one route to another node: that node's name."""
 ARGUMENT = "x-weft-service"
 """Argument of a queue from which a service takes its requests: the service's name."""
 GATEWAY_EXCHANGE = "service_gateway.direct"

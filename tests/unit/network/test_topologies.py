@@ -1,0 +1,89 @@
+"""Any topology is legal: every node gets each message once, whatever rings and meshes there are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from unit.network.fabric import Nodes, flowing, keys, ready, take, until
+
+SHAPES = {
+    "line": [(0, 1), (1, 2), (2, 3), (3, 4)],
+    "tree": [(1, 0), (2, 0), (3, 1), (4, 1)],
+    "star": [(1, 0), (2, 0), (3, 0), (4, 0)],
+    "ring": [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)],
+    "complete": [(a, b) for a in range(5) for b in range(a)],
+    "mesh": [(1, 0), (2, 0), (3, 1), (3, 2), (4, 1), (4, 2), (4, 3)],
+}
+COUNT = 20
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_every_node_gets_each_message_once(shape: str) -> None:
+    async with Nodes() as fabric:
+        for number in range(5):
+            node = await fabric.add(f"n{number}")
+            node.declare_exchange("events", "topic")
+            node.declare_queue("q")
+            node.bind("events", "q", "news.#")
+        for here, there in SHAPES[shape]:
+            link = f"to-n{there}"
+            fabric.link(f"n{here}", f"n{there}", name=link)
+            for direction in ("pull", "push"):
+                fabric.nodes[f"n{here}"].add_route(link, "dynamic", exchange="events", direction=direction)
+        nodes = fabric.nodes.values()
+        await until(lambda: all(flowing(node) or not node.network.federation.routes() for node in nodes))
+        await until(lambda: all(keys(node, "events") == {"news.#"} for node in nodes))
+        for number in range(COUNT):
+            for node in nodes:
+                await node.send("events/news.today", f"{node.name}-{number}", delivery_mode=2)
+        wanted = sorted(f"{node.name}-{number}".encode() for node in nodes for number in range(COUNT))
+        await until(lambda: all(ready(node, "q") >= len(wanted) for node in nodes))
+        await until(lambda: not _on_the_way(fabric))
+        for node in nodes:
+            assert ready(node, "q") == len(wanted), f"{node.name} got {ready(node, 'q')} of {len(wanted)}"
+            assert sorted(message.body for message in await take(node, "q", len(wanted))) == wanted
+
+
+def _on_the_way(fabric: Nodes) -> int:
+    return sum(
+        queue["ready"] + queue["unsettled"]
+        for node in fabric.nodes.values()
+        for queue in node.snapshot()["queues"]
+        if queue["name"].startswith("weft.bridge.")
+    )
+
+
+async def test_a_cut_is_survived_where_there_is_another_way() -> None:
+    """Two gateways between a local node and a remote: one goes, nothing is lost, nothing comes twice."""
+    async with Nodes() as fabric:
+        for name in ("local", "gateway1", "gateway2", "remote"):
+            node = await fabric.add(name)
+            node.declare_exchange("events", "topic")
+        remote, local = fabric.nodes["remote"], fabric.nodes["local"]
+        remote.declare_queue("q")
+        remote.bind("events", "q", "#")
+        for gateway in ("gateway1", "gateway2"):
+            for here, direction in (("local", "push"), ("remote", "pull")):
+                fabric.link(here, gateway, name=gateway)
+                fabric.nodes[here].add_route(gateway, "dynamic", exchange="events", direction=direction)
+        await until(lambda: flowing(local) and flowing(remote))
+        await until(lambda: all(keys(fabric.nodes[n], "events") for n in ("local", "gateway1", "gateway2")))
+        sent = 0
+
+        async def publish(count: int) -> None:
+            nonlocal sent
+            for _ in range(count):
+                await local.send("events/news", str(sent), delivery_mode=2)
+                sent += 1
+                await asyncio.sleep(0)
+
+        await publish(200)
+        stopping = asyncio.create_task(fabric.nodes["gateway1"].stop())
+        await publish(200)
+        await stopping
+        await until(lambda: ready(remote, "q") >= sent)
+        bodies = [int(message.body) for message in await take(remote, "q", sent)]
+        assert sorted(bodies) == list(range(sent))
+        assert ready(remote, "q") == 0
