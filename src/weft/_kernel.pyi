@@ -206,6 +206,10 @@ class Engine:
         self, vhost: str, exchange: str, routing_key: str, body: Buffer, properties: dict[str, Any] | None = None
     ) -> int:
         """Route a message; returns how many queues took it."""
+    def stored(self) -> tuple[int, int] | None:
+        """How far the disk must be, in batches written and synced, until the last `publish` is safe; None if it is."""
+    def reached(self) -> tuple[int, int]:
+        """How far the disk is, in batches written and synced."""
     def subscribe(self, vhost: str, queue: str, credit: int) -> int:
         """A local consumer; returns its handle."""
     def unsubscribe(self, handle: int) -> None: ...

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::broker::{Broker, Moved, Outcome, Unknown};
+use crate::durability::Needs;
 use crate::engine::Engine;
 use crate::hash::Map;
 use crate::message::{Message, Name};
@@ -31,6 +32,8 @@ struct Inbox {
 #[derive(Default)]
 pub struct Locals {
     inboxes: Map<u64, Inbox>,
+    /// What it takes until the message that Python published last is safe.
+    stored: Needs,
     /// Handles with something new.
     pub filled: Vec<u64>,
     made: u64,
@@ -113,12 +116,20 @@ impl Engine {
     /// A message of Python's own; how many queues it reached.
     pub fn publish(&mut self, exchange: ExchangeId, message: &Rc<Message>) -> usize {
         self.broker.work_left = self.broker.limits.work_max;
+        self.broker.begin_session();
         let published = match message.exchange.is_empty() && self.broker.is_reply_open(&message.routing_key) {
             true => self.broker.reply(message),
             false => self.broker.publish(exchange, message, &[]),
         };
+        self.locals.stored = self.broker.end_session();
         self.work();
         published.queues
+    }
+
+    /// What it takes until the last `publish` is safe; None if it is.
+    pub fn stored(&self) -> Option<Needs> {
+        let reached = self.broker.store.as_ref()?.reached();
+        Some(self.locals.stored).filter(|needs| !needs.are_met(reached))
     }
 
     /// A local consumer.

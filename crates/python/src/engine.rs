@@ -310,6 +310,17 @@ impl Engine {
         Ok(self.native.publish(exchange.0, &Rc::new(message)))
     }
 
+    /// How far the disk must be, in batches written and synced, until the last `publish` is safe; None if it is.
+    fn stored(&self) -> Option<(u64, u64)> {
+        self.native.stored().map(|needs| (needs.written, needs.synced))
+    }
+
+    /// How far the disk is, in batches written and synced.
+    fn reached(&self) -> (u64, u64) {
+        let reached = self.native.broker.store.as_ref().map(weft_engine::broker::Store::reached);
+        reached.map_or((u64::MAX, u64::MAX), |reached| (reached.written, reached.synced))
+    }
+
     /// A local consumer; returns its handle.
     fn subscribe(&mut self, py: Python<'_>, vhost: &str, queue: &str, credit: usize) -> PyResult<u64> {
         self.native.subscribe(vhost, queue, credit).map_err(|unknown| local_error(py, &unknown.0))

@@ -232,6 +232,7 @@ class Driver:
 
     def _on_disk_done(self, job: DiskJob) -> None:
         self.on_signals(self.engine.disk_done(job))
+        self.local.disk_moved()
 
     def advance_soon(self) -> None:
         """Have the engine called once more in the next turn of the loop."""
@@ -369,6 +370,7 @@ class Driver:
         self.on_signals(self.engine.finish())
         await self._disk.settle()
         self._disk.close()
+        self.local.abandon()
 
     async def _wait_empty(self, timeout_s: float) -> None:
         if self.connections:

@@ -16,6 +16,7 @@ from time import monotonic_ns
 from typing import Any, Self
 
 from weft._kernel import Engine
+from weft.model.errors import Unavailable
 
 CREDIT_DEFAULT = 100
 """Messages a receiver may hold unsettled: enough to hide a turn of the loop, few enough that a slow reader leaves work
@@ -144,9 +145,13 @@ class Post:
         self._room = asyncio.Event()
         self._room.set()
         self._sent_bytes = 0
+        self._unsafe: deque[tuple[tuple[int, int], asyncio.Future[None]]] = deque()
+        """Senders that wait for the disk, in order: how far it must be."""
 
     async def send(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
-        """Route a message; how many queues took it. Waits while messages take more memory than they may."""
+        """Route a message; how many queues took it. Waits while messages take more memory than they may, and until the
+        disk has a message that is to be kept.
+        """
         self._sent_bytes += SEND_OVERHEAD_BYTES + len(body)
         if self._sent_bytes > SEND_BYTES_PER_TURN:
             self._sent_bytes = 0
@@ -154,8 +159,29 @@ class Post:
         await self._room.wait()
         self._engine.at(monotonic_ns())
         taken = self._engine.publish(vhost, exchange, routing_key, body, properties)
+        needs = self._engine.stored()
         self._changed()
+        if needs is not None:
+            safe = self._loop.create_future()
+            self._unsafe.append((needs, safe))
+            await safe
         return taken
+
+    def disk_moved(self) -> None:
+        """The disk has more: senders whose messages are safe go on."""
+        if self._unsafe:
+            written, synced = self._engine.reached()
+            while self._unsafe and self._unsafe[0][0][0] <= written and self._unsafe[0][0][1] <= synced:
+                _, safe = self._unsafe.popleft()
+                if not safe.done():
+                    safe.set_result(None)
+
+    def abandon(self) -> None:
+        """The disk will say no more: who still waits for it is told so."""
+        for _, safe in self._unsafe:
+            if not safe.done():
+                safe.set_exception(Unavailable("the node ended before the message was on disk"))
+        self._unsafe.clear()
 
     def put(self, vhost: str, queue: str, body: bytes) -> int:
         """Put a message of the node's own into a queue, at once; how many queues took it (0: it is not there)."""

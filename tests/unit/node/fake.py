@@ -24,6 +24,8 @@ class FakeEngine:
         self.events: deque[list[Event]] = deque()
         self.deliveries: dict[int, list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]] = {}
         self.timeout_ns: int | None = None
+        self.needs: tuple[int, int] | None = None
+        self.disk = (0, 0)
         self._ids = 0
 
     def answer(self, method: str, *signals: int) -> None:
@@ -84,6 +86,12 @@ class FakeEngine:
     def publish(self, vhost: str, exchange: str, routing_key: str, body: bytes, properties: dict[str, Any]) -> int:
         self._call("publish", vhost, exchange, routing_key, body, properties)
         return 1
+
+    def stored(self) -> tuple[int, int] | None:
+        return self.needs
+
+    def reached(self) -> tuple[int, int]:
+        return self.disk
 
     def subscribe(self, vhost: str, queue: str, credit: int) -> int:
         self._call("subscribe", vhost, queue, credit)

@@ -6,10 +6,12 @@ import asyncio
 import gc
 from typing import cast
 
+import pytest
 import pytest_asyncio
 
 from unit.node.fake import FakeEngine
 from weft._kernel import Engine
+from weft.model.errors import Unavailable
 from weft.node.local import Post
 
 
@@ -126,3 +128,22 @@ async def test_a_sender_in_a_hurry_lets_the_loop_turn(setup: Setup) -> None:
     asyncio.get_running_loop().call_soon(turned.set)
     while not turned.is_set():
         await setup.post.send("/", "", "q", b"a", {})
+
+
+async def test_a_sender_waits_until_its_message_is_safe(setup: Setup) -> None:
+    setup.engine.needs = (3, 2)
+    sending = asyncio.create_task(setup.post.send("/", "", "q", b"kept", {}))
+    for setup.engine.disk in ((2, 2), (3, 1), (3, 2)):
+        await asyncio.sleep(0)
+        assert not sending.done()
+        setup.post.disk_moved()
+    assert await sending == 1
+
+
+async def test_a_sender_is_told_when_the_disk_says_no_more(setup: Setup) -> None:
+    setup.engine.needs = (1, 1)
+    sending = asyncio.create_task(setup.post.send("/", "", "q", b"kept", {}))
+    await asyncio.sleep(0)
+    setup.post.abandon()
+    with pytest.raises(Unavailable, match="before the message was on disk"):
+        await sending

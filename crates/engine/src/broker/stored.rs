@@ -108,6 +108,16 @@ impl Broker {
         self.store.iter_mut().for_each(|store| store.last = Needs::default());
     }
 
+    /// What it takes until everything is safe that was stored since `begin_session`; the disk is asked for it.
+    pub fn end_session(&mut self) -> Needs {
+        let Some(store) = &mut self.store else { return Needs::default() };
+        let needs = std::mem::take(&mut store.last);
+        if needs.synced > store.journal.synced() {
+            store.journal.sync();
+        }
+        needs
+    }
+
     /// Does the disk refuse, or lag so far behind that publishers have to wait for it?
     pub fn disk_is_behind(&self) -> bool {
         let behind = |store: &Store| store.fault.is_some() || store.journal.pending_bytes() > UNWRITTEN_BYTES_MAX;
