@@ -336,6 +336,17 @@ class Client:
     def poll_filled(self) -> list[int]:
         """Links that got deliveries since the last call."""
     def poll_deliveries(self, link: int, count_max: int) -> list[Delivery]: ...
+    def poll_columns(
+        self,
+        link: int,
+        count_max: int,
+        columns: Sequence[str] | None = None,
+        *,
+        stream: str = "",
+        shard: int = 0,
+        origin: str = "",
+    ) -> tuple[int, int, ArrowStream] | None:
+        """What came from a stream, as columns (docs/reference/columns.md), with the first and last number to settle."""
 
     # sessions and links; session 0 is always there
     def begin(self) -> int: ...

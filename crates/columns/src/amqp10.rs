@@ -6,10 +6,12 @@
 
 use std::borrow::Cow;
 
+use weft_wire::amqp10::peek::{self, HeaderPeek};
 use weft_wire::amqp10::sections::{self, BodyKind, Span};
-use weft_wire::amqp10::{Composite, Map, MessageId, Properties, Value};
+use weft_wire::amqp10::{Composite, Header, Map, MessageId, Properties, Value};
 
 use crate::facts::{Facts, Headers, Text, Trace, Wants};
+use crate::row::Row;
 use crate::text;
 
 /// The annotation that lists the nodes a message has passed.
@@ -18,6 +20,13 @@ const TRACE: &str = "x-opt-weft-trace";
 const ID: (&str, &str) = ("x-opt-weft-id", "x-weft-id");
 /// Annotations that nodes write for each other.
 const OWN: &str = "x-opt-weft-";
+/// Annotations with what has columns of its own, or is told of a delivery and not of the message.
+const TOLD: [&str; 5] = [EXCHANGE, ROUTING_KEY, OFFSET, "x-stream-partition", "x-opt-deaths"];
+const EXCHANGE: &str = "x-exchange";
+const ROUTING_KEY: &str = "x-routing-key";
+const OFFSET: &str = "x-stream-offset";
+/// When the node took a message, in microseconds since 1970.
+const ARRIVED: &str = "x-opt-weft-arrived";
 /// The annotation that carries the `type` property of 0-9-1.
 const TYPE: &str = "x-basic-type";
 /// Annotations that carry a property of 0-9-1.
@@ -77,10 +86,40 @@ pub(crate) fn header_entries<'a>(
 ) -> impl Iterator<Item = (&'a str, Value<'a>)> {
     let shown = annotations.iter().filter_map(|(key, value)| match key.as_symbol()? {
         key if key == ID.0 => Some((ID.1, value)),
-        key if key.starts_with(OWN) || key.starts_with(BASIC) || !key.starts_with("x-") => None,
+        key if TOLD.contains(&key) || key.starts_with(OWN) || key.starts_with(BASIC) || !key.starts_with("x-") => None,
         key => Some((key, value)),
     });
     shown.chain(application.iter().filter_map(|(key, value)| Some((key.as_str()?, value))))
+}
+
+/// A message as a node delivers it from a stream. `stream` is where it was sent to if it went there directly.
+pub(crate) fn delivered<'a>(message: &'a [u8], stream: &'a str) -> Option<Row<'a>> {
+    let found = sections::scan(message).ok()?.head;
+    let (head, body) = message.split_at_checked(found.body_start as usize)?;
+    let annotations = sections::decode_map(found.message_annotations?.of(message)).ok()?;
+    let number = |key: &str| annotations.get(key).and_then(|value| value.as_u64().or(value.as_i64()?.try_into().ok()));
+    let name = |key: &str| annotations.get(key).and_then(|value| value.as_str());
+    let header = found.header.map(|span| header(span.of(message))).unwrap_or_default();
+    Some(Row {
+        offset: number(OFFSET)?,
+        arrived_us: number(ARRIVED).unwrap_or(0),
+        exchange: name(EXCHANGE).unwrap_or("").as_bytes(),
+        routing_key: name(ROUTING_KEY).unwrap_or(stream).as_bytes(),
+        priority: header.priority.unwrap_or(0),
+        ttl_ms: header.ttl.map(u64::from),
+        durable: header.durable,
+        redelivered: header.delivery_count > 0,
+        is_amqp10: true,
+        head,
+        body,
+    })
+}
+
+fn header(section: &[u8]) -> HeaderPeek {
+    peek::header(section).unwrap_or_else(|| {
+        let Header { durable, priority, ttl, delivery_count, .. } = Header::decode(section).unwrap_or_default();
+        HeaderPeek { durable, priority: Some(priority), ttl, delivery_count }
+    })
 }
 
 /// What a reader wants of the body sections: the bytes in data sections, or in a value that is text or binary; anything

@@ -12,9 +12,10 @@ use arrow_array::builder::{
     ArrayBuilder, BinaryBuilder, BooleanBuilder, Int32Builder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames,
     StringBuilder, TimestampMicrosecondBuilder,
 };
-use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, StringArray};
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, StringArray};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
+use crate::Batches;
 use crate::facts::{Facts, Headers, Text, Trace, Wants};
 use crate::row::Row;
 use crate::schema::{Column, UTC, entry_fields, schema};
@@ -144,6 +145,12 @@ impl Builder {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema(), arrays, &options)
     }
+}
+
+/// A single batch, where a stream of them is wanted.
+pub fn single(batch: RecordBatch) -> Batches {
+    let schema = batch.schema();
+    Box::new(RecordBatchIterator::new([Ok(batch)], schema))
 }
 
 impl Buffer {

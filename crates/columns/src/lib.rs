@@ -19,9 +19,17 @@ mod schema;
 mod text;
 
 pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as ArrowStream;
-pub use arrow_array::ffi_stream::RecordBatchStreamReader as Batches;
-pub use builder::{Builder, Constants};
+pub use arrow_array::ffi_stream::RecordBatchStreamReader as ImportedBatches;
+pub use builder::{Builder, Constants, single};
 pub use encode::{Mapping, NoMessage, encode_messages};
 pub use log::{LogStream, Options, find, first_as_ipc, times};
 pub use row::Row;
 pub use schema::{Column, UnknownColumn, schema};
+
+/// Record batches on their way out.
+pub type Batches = Box<dyn arrow_array::RecordBatchReader + Send>;
+
+/// For whoever speaks Arrow's C stream interface.
+pub fn export(batches: Batches) -> ArrowStream {
+    ArrowStream::new(batches)
+}

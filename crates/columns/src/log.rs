@@ -9,7 +9,7 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 use weft_journal::{Cursor, ReadError, View};
 
-use crate::ArrowStream;
+use crate::Batches;
 use crate::builder::{Builder, Constants};
 use crate::row::Row;
 use crate::schema::Column;
@@ -53,11 +53,6 @@ impl LogStream {
             batch_bytes: options.batch_bytes.clamp(1, BATCH_BYTES_MAX),
             done: false,
         }
-    }
-
-    /// For whoever speaks Arrow's C stream interface.
-    pub fn export(self) -> ArrowStream {
-        ArrowStream::new(Box::new(self))
     }
 
     /// The next batch; `None` at the end.
@@ -107,7 +102,7 @@ fn external(error: ReadError) -> ArrowError {
 
 /// The first batch as an Arrow IPC stream, for readers elsewhere; empty if there is none. One batch only, so that what
 /// is made here stays within the bounds of a batch.
-pub fn first_as_ipc(mut stream: LogStream) -> Result<Vec<u8>, ArrowError> {
+pub fn first_as_ipc(mut stream: Batches) -> Result<Vec<u8>, ArrowError> {
     let Some(batch) = stream.next().transpose()? else { return Ok(Vec::new()) };
     let mut writer = StreamWriter::try_new(Vec::with_capacity(batch.get_array_memory_size()), &batch.schema())?;
     writer.write(&batch)?;

@@ -5,6 +5,8 @@
 
 use weft_journal::{Envelope, Stored};
 
+use crate::amqp10;
+
 /// A message on its way into columns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Row<'a> {
@@ -43,5 +45,11 @@ impl<'a> Row<'a> {
             head: envelope.own,
             body: stored.body,
         })
+    }
+
+    /// A message as a node delivers it from a stream over AMQP 1.0; `None` if it says no offset. What went to the stream
+    /// directly has no routing key but the stream's name.
+    pub fn delivered(message: &'a [u8], stream: &'a str) -> Option<Self> {
+        amqp10::delivered(message, stream)
     }
 }

@@ -10,11 +10,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
 use weft_client::{Client as Native, Ending, Event, Limits, LinkOptions, Login, Mistake, Place, Settled, Verdict};
+use weft_columns::{Builder, Constants, Row, single};
 use weft_wire::amqp10::{Reader, TerminusDurability, TerminusExpiryPolicy, Value, writer};
 
 use crate::delivery::Delivery;
 use crate::engine::with_bytes;
 use crate::errors::local_error;
+use crate::log::{self, ArrowStream};
 use crate::outgoing::{self, Words};
 use crate::rows::EncodedMessages;
 use crate::{tables, values};
@@ -153,6 +155,38 @@ impl Client {
             list.append(Bound::new(slf.py(), Delivery::new(arrived))?)?;
         }
         Ok(list)
+    }
+
+    /// Deliveries of a stream so far, as columns: the first and last number, and the rows. None if there are none.
+    #[pyo3(signature = (link, count_max, columns = None, *, stream = "", shard = 0, origin = ""))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn poll_columns(
+        &mut self,
+        link: u32,
+        count_max: usize,
+        columns: Option<Vec<String>>,
+        stream: &str,
+        shard: i32,
+        origin: &str,
+    ) -> PyResult<Option<(u64, u64, ArrowStream)>> {
+        let constants = Constants { stream: stream.to_owned(), shard, origin: origin.to_owned() };
+        let mut builder = Builder::new(&log::named(columns.as_deref())?, constants);
+        let mut bounds: Option<(u64, u64)> = None;
+        while builder.rows() < count_max
+            && let Some(arrived) = self.native.0.take(link)
+        {
+            let Some(row) = Row::delivered(&arrived.payload, stream) else {
+                return Err(PyValueError::new_err(format!(
+                    "delivery {} is not of a stream: it has no offset",
+                    arrived.number
+                )));
+            };
+            builder.push(&row);
+            bounds = Some((bounds.map_or(arrived.number, |bounds| bounds.0), arrived.number));
+        }
+        let Some((first, last)) = bounds else { return Ok(None) };
+        let batch = builder.finish().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Some((first, last, ArrowStream::new(single(batch)))))
     }
 
     /// What there is to poll.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
-use weft_columns::{Column, Constants, LogStream, Options, find, first_as_ipc, times};
+use weft_columns::{Batches, Column, Constants, LogStream, Options, export, find, first_as_ipc, times};
 use weft_engine::log::Tail;
 use weft_journal::{Cursor, Error, Files, ReadError, View};
 
@@ -21,15 +21,15 @@ use crate::errors::{corrupt, unavailable};
 /// A table on its way out, to be taken once.
 #[pyclass(module = "weft._kernel")]
 pub(crate) struct ArrowStream {
-    stream: Mutex<Option<LogStream>>,
+    stream: Mutex<Option<Batches>>,
 }
 
 impl ArrowStream {
-    pub(crate) fn new(stream: LogStream) -> Self {
+    pub(crate) fn new(stream: Batches) -> Self {
         Self { stream: Mutex::new(Some(stream)) }
     }
 
-    fn take(&self) -> PyResult<LogStream> {
+    fn take(&self) -> PyResult<Batches> {
         let taken = locked(&self.stream).take();
         taken.ok_or_else(|| PyValueError::new_err("the stream was taken before: read the range again"))
     }
@@ -46,7 +46,7 @@ impl ArrowStream {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface lets a producer answer with its own schema.
         let _ = requested_schema;
-        PyCapsule::new_with_value(py, self.take()?.export(), c"arrow_array_stream")
+        PyCapsule::new_with_value(py, export(self.take()?), c"arrow_array_stream")
     }
 
     /// The first batch in Arrow's IPC format.
@@ -128,7 +128,7 @@ impl LogReader {
         let end = end.unwrap_or(u64::MAX).min(view.offsets().1);
         let whole = asked.whole;
         let open = move || Ok(Cursor::new(view, start, end).whole(whole));
-        Ok(ArrowStream::new(LogStream::new(asked.options(self.constants.clone()), open)))
+        Ok(ArrowStream::new(Box::new(LogStream::new(asked.options(self.constants.clone()), open))))
     }
 }
 
@@ -148,6 +148,15 @@ impl LogReader {
     }
 }
 
+/// The columns of some names; of none, all.
+pub(crate) fn named(names: Option<&[String]>) -> PyResult<Vec<Column>> {
+    let columns: Result<Vec<Column>, _> = match names {
+        Some(names) => names.iter().map(|name| Column::named(name)).collect(),
+        None => Ok(Column::ALL.to_vec()),
+    };
+    columns.map_err(|unknown| PyValueError::new_err(unknown.to_string()))
+}
+
 /// What a caller asks of a range.
 pub(crate) struct Asked {
     columns: Vec<Column>,
@@ -164,12 +173,7 @@ impl Asked {
         batch_bytes: usize,
         whole: bool,
     ) -> PyResult<Self> {
-        let columns: Result<Vec<Column>, _> = match &names {
-            Some(names) => names.iter().map(|name| Column::named(name)).collect(),
-            None => Ok(Column::ALL.to_vec()),
-        };
-        let columns = columns.map_err(|unknown| PyValueError::new_err(unknown.to_string()))?;
-        Ok(Self { columns, batch_rows, batch_bytes, whole })
+        Ok(Self { columns: named(names.as_deref())?, batch_rows, batch_bytes, whole })
     }
 
     fn options(self, constants: Constants) -> Options {
@@ -196,7 +200,7 @@ pub(crate) fn snapshot(
         let view = View::open(files, tail.number)?;
         Ok(Cursor::new(view, range.start.max(first), end).with_tail(tail.messages).whole(whole))
     };
-    ArrowStream::new(LogStream::new(asked.options(constants), open))
+    ArrowStream::new(Box::new(LogStream::new(asked.options(constants), open)))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use weft_columns::{ArrowStream, Batches, Mapping};
+use weft_columns::{ArrowStream, ImportedBatches, Mapping};
 
 const CAPSULE: &std::ffi::CStr = c"arrow_array_stream";
 
@@ -57,7 +57,7 @@ fn encode(rows: &Bound<'_, PyAny>, mut mapping: Mapping) -> PyResult<VecDeque<Ve
     let stream = unsafe { ArrowStream::from_raw(pointer.cast().as_ptr()) };
     let encoded = rows.py().detach(move || {
         let mut messages = VecDeque::new();
-        for batch in Batches::try_new(stream).map_err(|error| error.to_string())? {
+        for batch in ImportedBatches::try_new(stream).map_err(|error| error.to_string())? {
             let batch = batch.map_err(|error| error.to_string())?;
             messages.extend(weft_columns::encode_messages(&batch, &mapping).map_err(|error| error.to_string())?);
             mapping.first += batch.num_rows() as u64;

@@ -20,6 +20,8 @@ const STAMPED: [&str; 3] = [relay::ID, relay::TRACE, relay::PROPERTIES];
 /// The place in a stream, and in which of its parts, on what is read from one.
 const OFFSET: &str = "x-stream-offset";
 const PART: &str = "x-stream-partition";
+/// When the node took what is read from a stream, in microseconds since 1970: for those who want it as columns.
+const ARRIVED: &str = "x-opt-weft-arrived";
 
 /// A header that says nothing, and the same as the first to see the message gets it.
 const EMPTY_HEADER: &[u8] = b"\x00\x53\x70\x45";
@@ -62,7 +64,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, telling: &Telling<'_>) {
                     let mut map = Compound::map(out);
                     for (key, value) in own.unwrap_or_default().iter() {
                         let replaced = |key: &str| {
-                            let is_read = entry.reader > 0 && (key == OFFSET || key == PART);
+                            let is_read = entry.reader > 0 && [OFFSET, PART, ARRIVED].contains(&key);
                             OWN.contains(&key) || is_read || stamp.is_some() && STAMPED.contains(&key)
                         };
                         if !key.as_str().is_some_and(replaced) {
@@ -127,6 +129,8 @@ fn mark(map: &mut Compound<'_>, entry: &Entry, telling: &Telling<'_>) {
     if entry.reader > 0 {
         map.value(&Value::Symbol(OFFSET));
         map.value(&Value::Ulong(entry.position));
+        map.value(&Value::Symbol(ARRIVED));
+        map.value(&Value::Long(i64::try_from(message.traits.arrived_us).unwrap_or(i64::MAX)));
     }
     if let Some(part) = telling.part {
         map.value(&Value::Symbol(PART));
