@@ -106,7 +106,6 @@ ENTITIES = (
             Attribute("vhost", "string", "Virtual host at this node.", default="/"),
             Attribute("credit", "integer", "Messages on the way and not yet safe at the destination.", default=1000, min=1, max=100000),
             Attribute("backlog_max", "integer", "Pull no more while this many of the route's messages wait here for consumers; 0: no such bound. Small numbers balance messages by how fast each destination really works.", default=0, min=0),
-            Attribute("mode", "string", "Which messages may leave: `any`, `ring` (not yet at the peer) or `complete` (published at the source itself).", default="any"),
             Attribute("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", default=86400000, min=1000),
         ),
     ),

@@ -141,7 +141,7 @@ class Announcer:
     def _reflect(self, added: dict[Key, Path], dropped: Iterable[Key], *, fresh: bool, last: bool) -> bytes:
         self._sequence += 1
         route = self.route
-        keep = {"durable": route.durable, "expires_ms": route.expires_ms, "mode": route.mode}
+        keep = {"durable": route.durable, "expires_ms": route.expires_ms}
         keys = {"add": control.pack_paths(added), "drop": control.pack_keys(dropped)}
         place = {"epoch": self._epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
         return control.encode("reflect", self._node, **self._names(), **keep, **keys, **place)

@@ -19,7 +19,6 @@ from weft.model.errors import ConfigError
 
 Kind = Literal["queue", "static", "dynamic"]
 Direction = Literal["pull", "push"]
-Mode = Literal["any", "ring", "complete"]
 
 CREDIT_DEFAULT = 1_000
 """Messages a route may have on the way unsettled: enough to fill a pipe between two cities at full speed."""
@@ -127,10 +126,6 @@ class Route:
     credit: int = CREDIT_DEFAULT
     backlog_max: int = 0
     """pull: no more while this many of the route's messages wait here for consumers; 0: no such bound."""
-    mode: Mode = "any"
-    """Which messages may leave by it: `any` (the default) all, `ring` those that have not passed the peer yet,
-    `complete` those published at the source itself.
-    """
     expires_ms: int = 86_400_000
     """How long the source keeps messages for a destination that is away."""
 
@@ -139,7 +134,6 @@ class Route:
         where = f"route {self.name!r}"
         _check_choice(f"{where}: kind", self.kind, get_args(Kind))
         _check_choice(f"{where}: direction", self.direction, get_args(Direction))
-        _check_choice(f"{where}: mode", self.mode, get_args(Mode))
         _check_range(f"{where}: credit", self.credit, 1, CREDIT_MAX)
         _check_range(f"{where}: backlog_max", self.backlog_max, 0, 2**31)
         _check_range(f"{where}: expires_ms", self.expires_ms, 1_000, 315_360_000_000)

@@ -238,7 +238,6 @@ CLASSES = (
             Field("source_exchange", "string", "Exchange at the source, if its name differs.", "write"),
             Field("credit", "integer", "Messages on the way and not yet safe at the destination.", "write"),
             Field("backlog_max", "integer", "No more is pulled while this many wait for consumers.", "write"),
-            Field("mode", "string", "`any`, `ring` or `complete`.", "write"),
             Field("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", "write"),
             Field("durable", "boolean", "Is it there after a restart?", "write"),
             Field("peer", "string", "The node at the other end.", "read"),
