@@ -79,7 +79,18 @@ class Membership:
                 await asyncio.sleep(RETRY_S)
 
     async def announce(self, urls: Sequence[str]) -> None:
-        """Tell the fabric where this node listens."""
+        """Tell the fabric where this node listens, as soon as the directory answers."""
+        if self._follower is None:
+            await self._put_member(urls)
+        else:
+            self.network.spawn(self._announce_later(self._follower, urls))
+
+    async def _announce_later(self, follower: asyncio.Task[None], urls: Sequence[str]) -> None:
+        await asyncio.wait([follower])
+        if not follower.cancelled():
+            await self._put_member(urls)
+
+    async def _put_member(self, urls: Sequence[str]) -> None:
         try:
             await self.directory.put(f"{MEMBERS}/{self.network.federation.node}", {"urls": list(urls)}, ephemeral=True)
         except Unavailable as error:

@@ -1,0 +1,113 @@
+"""A node that is started with five lines sets itself up from the directory, and follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+import weft
+import zookeepers
+from unit.network.fabric import Nodes, flowing, ready, take, until
+from weft.config import parse
+from weft.directory import open_directory
+
+BOOTSTRAP = """\
+[node]
+name = "here"
+[directory]
+url = "{url}"
+"""
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeepers.ZooKeeperServer]:
+    if not zookeepers.installed():
+        pytest.skip("needs java and Debian's zookeeper")
+    server = zookeepers.ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    yield server
+    server.stop()
+
+
+def names(node: weft.Node, table: str) -> set[str]:
+    return {row["name"] for row in node.snapshot()[table]}
+
+
+async def test_five_lines_and_zookeeper_do_the_rest(zookeeper: zookeepers.ZooKeeperServer) -> None:
+    url = f"zookeeper://{zookeeper.hosts}/weft-{uuid4().hex}"
+    assert len(BOOTSTRAP.splitlines()) <= 5
+    async with open_directory(url, "operator") as operator, Nodes() as fabric:
+        gateway = await fabric.add("gateway")
+        gateway.declare_queue("requests")
+        await operator.put("/nodes/here/bindings/b", {"source": "impl", "destination": "work", "key": "k"})
+        await operator.put("/nodes/here/exchanges/impl", {"type": "direct"})
+        await operator.put("/nodes/here/queues/work", {"arguments": {"x-max-length": 1000}})
+        await operator.put("/nodes/other/queues/not-mine", {})
+        async with weft.Node(configuration=parse(BOOTSTRAP.format(url=url))) as here:
+            await until(lambda: "work" in names(here, "queues"))
+            assert "not-mine" not in names(here, "queues")
+            await until(lambda: here.network.desk.keys_of_queue("/", "impl", "work") == [("k", "{}")])
+            # Each kind, while it runs, within two seconds.
+            async with asyncio.timeout(2):
+                await operator.put("/nodes/here/links/up", {"urls": [fabric.url("gateway")], "role": "gateway"})
+                await operator.put(
+                    "/nodes/here/routes/r",
+                    {"link": "up", "kind": "queue", "queue": "requests", "key": "k", "exchange": "impl"},
+                )
+                await until(lambda: flowing(here))
+            await gateway.send("requests", b"1")
+            assert [message.body for message in await take(here, "work", 1)] == [b"1"]
+            await operator.put("/nodes/here/users/ada", {"tags": ["monitoring"]})
+            await operator.put("/nodes/here/permissions/ada", {"user": "ada", "read": ".*"})
+            await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 1)
+            await operator.delete("/nodes/here/routes/r")
+            await until(lambda: not here.network.federation.routes())
+            # A queue that holds messages stays, whatever the directory says.
+            await here.send("work", b"kept")
+            await operator.delete("/nodes/here/queues/work")
+            await operator.delete("/nodes/here/permissions/ada")
+            await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 0)
+            assert ready(here, "work") == 1
+
+
+@pytest.mark.slow
+async def test_traffic_goes_on_without_the_directory(zookeeper: zookeepers.ZooKeeperServer) -> None:
+    url = f"zookeeper://{zookeeper.hosts}/weft-{uuid4().hex}"
+    async with open_directory(url, "operator") as operator:
+        await operator.put("/nodes/here/queues/work", {})
+        async with weft.Node(configuration=parse(BOOTSTRAP.format(url=url)), listen="127.0.0.1:0") as here:
+            await until(lambda: "work" in names(here, "queues"))
+            async with asyncio.timeout(5):
+                while await operator.get("/members/here") is None:
+                    await asyncio.sleep(0.02)
+            zookeeper.stop()
+            for number in range(100):
+                await here.send("work", str(number))
+            assert len(await take(here, "work", 100)) == 100
+            zookeeper.start()
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        await operator.put("/nodes/here/queues/later", {})
+                        break
+                    except weft.Unavailable:
+                        await asyncio.sleep(0.1)
+            await until(lambda: "later" in names(here, "queues"), 30)
+
+
+async def test_a_node_starts_without_its_directory() -> None:
+    async with weft.Node(configuration=parse(BOOTSTRAP.format(url="zookeeper://127.0.0.1:1/weft"))) as here:
+        await here.send("q", b"1")
+        assert len(await take(here, "q", 1)) == 1
+
+
+async def test_the_fabric_itself_is_a_directory() -> None:
+    async with Nodes() as fabric:
+        here, there = await fabric.add("here"), await fabric.add("there")
+        fabric.link("here", "there")
+        await there.directory.put("/nodes/here/queues/wanted", {"arguments": {"x-max-length": 5}})
+        await until(lambda: "wanted" in names(here, "queues"))
+        await there.directory.delete("/nodes/here/queues/wanted")
+        await until(lambda: "wanted" not in names(here, "queues"))
