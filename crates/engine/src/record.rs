@@ -64,8 +64,21 @@ pub fn arrived_us(head: &[u8]) -> Option<u64> {
     Envelope::arrival(head)
 }
 
+/// Names that the messages of a read have in common, so that each is allocated once.
+#[derive(Debug, Default)]
+pub struct Names(Option<(Name, Name)>);
+
+impl Names {
+    fn of(&mut self, exchange: &[u8], routing_key: &[u8]) -> (Name, Name) {
+        match &self.0 {
+            Some((known, key)) if **known == *exchange && **key == *routing_key => (Rc::clone(known), Rc::clone(key)),
+            _ => self.0.insert((Name::from(exchange), Name::from(routing_key))).clone(),
+        }
+    }
+}
+
 /// A message again; None if the bytes are not one.
-pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message> {
+pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>, names: &mut Names) -> Option<Message> {
     let envelope = Envelope::decode(head)?;
     let deaths = envelope.deaths.iter().map(|stored| death(&stored)).collect::<Option<Vec<_>>>()?;
     let own = envelope.own;
@@ -84,12 +97,15 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>) -> Option<Message
         arrived_us: envelope.arrived_us,
         serial: envelope.serial,
     };
-    let names = (Name::from(envelope.exchange), Name::from(envelope.routing_key));
-    let mut bytes = Vec::with_capacity(own.len() + body.len());
-    bytes.extend_from_slice(own);
-    bytes.extend_from_slice(body);
-    let charge = account.charge(bytes.len() as u64);
-    let letter = Body::new(Rc::from(bytes.as_slice()), own.len()..bytes.len());
+    let names = names.of(envelope.exchange, envelope.routing_key);
+    let len = own.len() + body.len();
+    // The buffer is made in its place and filled once: this is how long queues and streams are read back.
+    let mut bytes: Rc<[u8]> = std::iter::repeat_n(0, len).collect();
+    let (front, back) = Rc::get_mut(&mut bytes)?.split_at_mut(own.len());
+    front.copy_from_slice(own);
+    back.copy_from_slice(body);
+    let charge = account.charge(len as u64);
+    let letter = Body::new(bytes, own.len()..len);
     let mut message = Message::new(kind, names, traits, 0..own.len(), letter, charge);
     message.deaths = if deaths.is_empty() { None } else { Some(Rc::from(deaths)) };
     Some(message)
@@ -119,13 +135,13 @@ mod tests {
         let mut head = Vec::new();
         encode(&own, &mut head);
         let account = Ledger::new(1 << 20).account();
-        let back = decode(&head, b"the body", &account).expect("it is one");
+        let back = decode(&head, b"the body", &account, &mut Names::default()).expect("it is one");
         assert_eq!(format!("{:?}", back.traits), format!("{:?}", own.traits));
         assert_eq!((&back.exchange, &back.routing_key), (&own.exchange, &own.routing_key));
         assert_eq!(format!("{:?}", back.deaths), format!("{:?}", own.deaths));
         assert_eq!((back.head(), back.body().gather()), (own.head(), b"the body".to_vec()));
         for len in 0..head.len() - own.head().len() {
-            assert!(decode(&head[..len], b"", &account).is_none(), "{len}");
+            assert!(decode(&head[..len], b"", &account, &mut Names::default()).is_none(), "{len}");
         }
     }
 }

@@ -300,7 +300,7 @@ impl Broker {
 
     fn fill(&mut self, id: QueueId, messages: &Messages, damaged: u64) {
         let (now_ns, wall_ms) = (self.now_ns, self.wall_ns / 1_000_000);
-        let mut rotten = Vec::new();
+        let (mut rotten, mut names) = (Vec::new(), record::Names::default());
         let Some(queue) = self.queues.get_mut(id) else { return };
         let Some(cold) = &mut queue.cold else { return };
         let known = cold.known;
@@ -312,7 +312,7 @@ impl Broker {
             cold.next = stored.position + 1;
             cold.count = cold.count.saturating_sub(1);
             cold.bytes = cold.bytes.saturating_sub(stored.body.len() as u64);
-            let Some(message) = record::decode(stored.head, stored.body, &self.own_account) else {
+            let Some(message) = record::decode(stored.head, stored.body, &self.own_account, &mut names) else {
                 rotten.push(stored.position);
                 continue;
             };

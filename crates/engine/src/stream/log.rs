@@ -256,8 +256,9 @@ impl Broker {
     }
 
     fn keep_ahead(&self, lane: &mut Lane, messages: &Messages) {
+        let mut names = record::Names::default();
         for stored in messages.iter() {
-            if let Some(message) = record::decode(stored.head, stored.body, &self.own_account) {
+            if let Some(message) = record::decode(stored.head, stored.body, &self.own_account, &mut names) {
                 lane.ahead.push_back((stored.position, Rc::new(message)));
             }
         }
