@@ -168,3 +168,22 @@ def test_retention_and_names_outlive_a_restart(node: LivingNode, kill: bool) -> 
     node.restart(kill=kill)
     publish_stored(node, STREAM, [b"last"])
     assert read_all(node)[-2:] == [(1999, b"1999"), (2000, b"last")]
+
+
+def test_a_stream_in_parts_outlives_a_crash(node: LivingNode) -> None:
+    declare(node, x_partitions=3)
+    publish_stored(node, STREAM, [b"%d" % number for number in range(60)])
+    node.restart(kill=True)
+    publish_stored(node, STREAM, [b"%d" % number for number in range(60, 90)])
+    channel = node.channel()
+    channel.basic_qos(prefetch_count=100)
+    parts: dict[int, list[int]] = {}
+    bodies = []
+    for _, properties, body in channel.consume(STREAM, arguments={"x-stream-offset": "first"}):
+        parts.setdefault(properties.headers["x-stream-partition"], []).append(properties.headers["x-stream-offset"])
+        bodies.append(int(body))
+        if len(bodies) == 90:
+            break
+    assert sorted(bodies) == list(range(90))
+    assert sorted(parts) == [0, 1, 2]
+    assert all(offsets == list(range(len(offsets))) for offsets in parts.values())
