@@ -80,7 +80,7 @@ async def test_traffic_goes_on_without_the_directory(zookeeper: zookeepers.ZooKe
         async with weft.Node(configuration=parse(BOOTSTRAP.format(url=url)), listen="127.0.0.1:0") as here:
             await until(lambda: "work" in names(here, "queues"))
             async with asyncio.timeout(5):
-                while await operator.get("/members/here") is None:
+                while await operator.get("/members/here") is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             zookeeper.stop()
             for number in range(100):
