@@ -73,6 +73,7 @@ check: setup generated ## format, lint, types, stubs, layers; changes nothing
 generated: $(VENV)/.tools ## compare generated files with their schema
 	$(PY) tools/codegen.py --check
 	$(PY) tools/config_schema.py --check
+	$(PY) tools/unasync.py --check
 	$(PY) tools/management_schema.py --check
 
 .PHONY: format

@@ -28,6 +28,9 @@ TITLES = {
     "proton": "Proton's broker",
     "relay": "plain relay",
     "parquet": "Parquet",
+    "aio_pika": "aio-pika",
+    "pika": "pika",
+    "qpid_proton": "python-qpid-proton",
 }
 CORE = max(os.sched_getaffinity(0))
 

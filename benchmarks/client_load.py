@@ -83,6 +83,24 @@ def weft_request(port: int, count: int) -> None:
     run(main())
 
 
+def weft_memory(_port: int, count: int) -> None:
+    import weft
+
+    async def main() -> None:
+        async with weft.Node(name="bench"), weft.connect("weft+memory:bench") as fabric:
+            messages = await fabric.receive("bench").ready()
+            started, trips = start(), []
+            for _ in range(count):
+                before = time.perf_counter()
+                sending = asyncio.ensure_future(fabric.send("bench", BODY))
+                await anext(messages)
+                trips.append(time.perf_counter() - before)
+                await sending
+            report(started, count, trips)
+
+    run(main())
+
+
 # aio-pika
 
 
@@ -204,7 +222,7 @@ def pika_receive(port: int, count: int) -> None:
 # python-qpid-proton
 
 
-def proton_send(port: int, count: int) -> None:
+def qpid_proton_send(port: int, count: int) -> None:
     from proton import Message
     from proton.handlers import MessagingHandler
     from proton.reactor import Container
@@ -235,7 +253,7 @@ def proton_send(port: int, count: int) -> None:
     Container(Send()).run()
 
 
-def proton_receive(port: int, count: int) -> None:
+def qpid_proton_receive(port: int, count: int) -> None:
     from proton.handlers import MessagingHandler
     from proton.reactor import Container
 

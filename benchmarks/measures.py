@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
+from clients import clients
 
 import peers
 
@@ -274,5 +275,6 @@ MEASURES = (
     Measure("backlog", backlog, False, "messages that wait"),
     Measure("streams", streams, False, "appending to a stream, and reading it back"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
+    Measure("clients", clients, False, "weft's client library beside others, on the same node"),
     Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -197,9 +197,7 @@ class Core:
         await self.loop.create_connection(lambda: protocol, target.host, target.port, ssl=tls)
 
     def _hello(self, target: Target) -> None:
-        mechanism = "ANONYMOUS" if target.user is None else "PLAIN"
-        if target.kind == "tls" and target.user is None and self._tls is not None:
-            mechanism = "EXTERNAL" if self._tls.get_ca_certs() and _has_certificate(self._tls) else mechanism
+        mechanism = target.mechanism or ("ANONYMOUS" if target.user is None else "PLAIN")
         options = {"hostname": target.hostname, "user": target.user or "", "password": target.password}
         self.on_signals(self.machine.start(monotonic_ns(), mechanism=mechanism, **options))
 
@@ -431,7 +429,3 @@ def _link_error(link: Link, condition: str, description: str) -> WeftError:
 
 def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()
-
-
-def _has_certificate(context: ssl.SSLContext) -> bool:
-    return bool(context.cert_store_stats().get("x509"))

@@ -12,13 +12,14 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from weft.model.errors import ConfigError, Unavailable
 
 PORT = 5672
 PORT_TLS = 5671
 URL_DEFAULT = "amqp://localhost"
+MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
 URL_VARIABLE = "WEFT_URL"
 """The environment variable that takes the place of the default."""
 
@@ -34,6 +35,8 @@ class Target:
     user: str | None = None
     password: str = ""
     vhost: str | None = None
+    mechanism: str | None = None
+    """`EXTERNAL`, `PLAIN` or `ANONYMOUS`; None goes by whether there is a user."""
 
     @property
     def hostname(self) -> str:
@@ -84,7 +87,19 @@ def _target(text: str) -> Target:
         user,
         unquote(parts.password or ""),
         unquote(path) or None,
+        _mechanism(text, parts.query),
     )
+
+
+def _mechanism(text: str, query: str) -> str | None:
+    given = parse_qs(query)
+    unknown = given.keys() - {"mechanism"}
+    if unknown:
+        raise ConfigError(f"{text!r} has an option {min(unknown)!r}: there is only mechanism=EXTERNAL")
+    chosen = given.get("mechanism", [None])[-1]
+    if chosen not in (None, *MECHANISMS):
+        raise ConfigError(f"{text!r}: the mechanism is one of {', '.join(MECHANISMS)}")
+    return chosen
 
 
 def resolve(target: Target) -> list[Target]:

@@ -1,0 +1,99 @@
+"""The measure `clients`: weft's client library beside pika, aio-pika and python-qpid-proton, all on the same node.
+
+Owns which library does what, and the targets. Each run is a process of `client_load.py`; rows go to the report. Whether
+a library can do a task is told by `client_load.py` having it. It must never favour one: same node, same bodies, same
+number on their way.
+Rule: what a client costs is its own CPU time per message; rates depend on the node and the machine as well.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, medians, row
+
+LOAD = Path(__file__).resolve().parent / "client_load.py"
+MESSAGES = 20_000
+REQUESTS = 2_000
+
+
+def clients(bench: Bench, quick: bool) -> list[Row]:
+    """Send, receive and request with each library."""
+    count, requests = (MESSAGES // 4, REQUESTS // 4) if quick else (MESSAGES, REQUESTS)
+    port = bench.pool.shared("weft").port
+    sent: Runs = {name: [] for name in ("weft", "aio_pika", "pika", "qpid_proton")}
+    received: Runs = {name: [] for name in sent}
+    asked: Runs = {name: [] for name in ("weft", "aio_pika")}
+    memory: Runs = {"weft": []}
+    for _ in range(bench.repetitions):
+        for name in sent:
+            sent[name].append(_run(bench, name, "send", port, count))
+            received[name].append(_run(bench, name, "receive", port, count))
+        for name in asked:
+            with _serving(name, port):
+                asked[name].append(_run(bench, name, "request", port, requests))
+        memory["weft"].append(_run(bench, "weft", "memory", 0, requests))
+    return _rows(sent, received, asked, memory)
+
+
+def _rows(sent: Runs, received: Runs, asked: Runs, memory: Runs) -> list[Row]:
+    out, inward, trips = medians(sent, "rate"), medians(received, "rate"), medians(asked, "p50_us")
+    met_sent = all_of(out["weft"] >= 5 * out["aio_pika"], out["weft"] >= 3 * max(out["pika"], out["qpid_proton"]))
+    met_memory = medians(memory, "p50_us")["weft"] <= 40
+    target_sent = "≥ 5 × aio-pika, ≥ 3 × the others"
+    return [
+        row("client: send 1 KiB, each confirmed", "/s", sent, "rate", target=target_sent, met=met_sent),
+        row("  the client's own CPU per message", "µs", sent, "cpu_us"),
+        row(
+            "client: receive and accept 1 KiB, one at a time",
+            "/s",
+            received,
+            "rate",
+            target="≥ 4 × aio-pika",
+            met=inward["weft"] >= 4 * inward["aio_pika"],
+        ),
+        row("  the client's own CPU per message", "µs", received, "cpu_us"),
+        row(
+            "client: request and reply, p50",
+            "µs",
+            asked,
+            "p50_us",
+            target="≤ 0.5 × aio-pika",
+            met=trips["weft"] <= 0.5 * trips["aio_pika"],
+        ),
+        row("  the asker's own CPU per request", "µs", asked, "cpu_us"),
+        row("client: send to receive in one process, p50", "µs", memory, "p50_us", target="≤ 40 µs", met=met_memory),
+    ]
+
+
+def _run(bench: Bench, library: str, task: str, port: int, count: int) -> Run:
+    bench.say(f"{library}: {task} {count}")
+    command = [sys.executable, str(LOAD), library, task, str(port), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise BenchError(f"{library} {task}: {done.stderr.strip().splitlines()[-1:]}")
+    bench.runs += 1
+    run: Run = json.loads(done.stdout)
+    return run
+
+
+@contextmanager
+def _serving(library: str, port: int) -> Iterator[None]:
+    """The other side of requests; it ends when its standard input does."""
+    command = [sys.executable, str(LOAD), library, "serve", str(port), "0"]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        if server.stdout.readline() != "ready\n":
+            raise BenchError(f"the service of {library} did not start")
+        yield
+    finally:
+        server.stdin.close()
+        server.stdout.close()
+        server.wait(RUN_TIMEOUT_S)
