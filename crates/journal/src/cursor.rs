@@ -21,7 +21,7 @@ use crate::view::View;
 /// Entries looked up at once: 128 KiB of a sidecar.
 const ENTRIES_MAX: u32 = 4096;
 /// Bytes of a log read at once, unless a single record is larger.
-const CHUNK_BYTES: u32 = 256 << 10;
+const CHUNK_BYTES: u32 = 1 << 20;
 /// Records this close to each other are read together, with what lies between.
 const GAP_BYTES: u32 = 16 << 10;
 
