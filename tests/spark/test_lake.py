@@ -14,7 +14,7 @@ from weft.model.errors import Unavailable
 from weft.pipeline import synthetic
 from weft.spark import Lake, tier
 from weft.spark.logs import Joined, chosen
-from weft.spark.offsets import Extent
+from weft.spark.offsets import Extent, Position
 
 
 @dataclass
@@ -25,6 +25,7 @@ class TableLog:
     life: str = "1"
     first: int = 0
     reads: int = 0
+    reported: tuple[str, Position] | None = None
 
     def extents(self, names: Sequence[str]) -> list[Extent]:
         name = self.rows["stream"][0].as_py()
@@ -40,6 +41,9 @@ class TableLog:
     def offset_at(self, extent: Extent, time_us: int) -> int:
         times = self.rows["enqueue_time"].cast(pa.int64()).to_pylist()
         return next((offset for offset, time in enumerate(times) if time >= time_us), len(times))
+
+    def report(self, query: str, position: Position) -> None:
+        self.reported = (query, position)
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from weft.pipeline.store import Store
 ROWS = 600
 
 
-def pipeline(folder: Path, lake: Path, url: str, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "weft", "pipeline", "run", "--data-dir", str(folder), "--lake", str(lake),
-               "--jobs", "traffic,risk", "--answers-to", url, "--rows", "200", *words]  # fmt: skip
+def pipeline(lake: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "weft", "pipeline", "run", "--lake", str(lake), "--jobs", "traffic,risk",
+               "--rows", "200", *words]  # fmt: skip
     # A group of its own: Spark's JVM and Python workers are to die with it.
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -91,7 +91,7 @@ def test_killed_and_begun_again(tmp_path: Path, node: peers.Peer, killed: list[s
     connection.close()
 
     lake = tmp_path / "lake"
-    first = pipeline(tmp_path / "node", lake, url, "--trigger", "0.1")
+    first = pipeline(lake, "--data-dir", str(tmp_path / "node"), "--answers-to", url, "--trigger", "0.1")
     killed.append(first)
     wait_for(first.stdout, "batch 0:")
     # In the middle of the next: its silver is there, its messages may be, and Spark has not noted it yet.
@@ -100,7 +100,8 @@ def test_killed_and_begun_again(tmp_path: Path, node: peers.Peer, killed: list[s
         assert first.poll() is None
         time.sleep(0.01)
     kill(first)
-    second = pipeline(tmp_path / "node", lake, url, "--once")
+    # The same offsets by another way: over the network.
+    second = pipeline(lake, "--url", url, "--once")
     killed.append(second)
     output, _ = second.communicate(timeout=200)
     assert second.returncode == 0, output

@@ -52,7 +52,9 @@ def test_articulation_points_of_a_long_chain() -> None:
 
 
 def test_connections(table: Table) -> None:
-    events = [("opened", "a"), ("opened", "a"), ("closed", "a"), ("opened", "b")]
-    bodies = [json.dumps({"event": event, "node": node, "class": "connection"}).encode() for event, node in events]
-    found = topology.connections(table(synthetic.rows("events", 4, body=bodies)))
-    assertDataFrameEqual(found, [Row(node="a", open=1, opened=2), Row(node="b", open=1, opened=1)])
+    events = [("opened", "a"), ("opened", "a"), ("closed", "a"), ("opened", "b"), ("closed", "c")]
+    bodies = [json.dumps({"kind": kind, "node": node, "class": "connection"}).encode() for kind, node in events]
+    counted = topology.connections(table(synthetic.rows("events", 5, body=bodies)))
+    found = topology.merge_connections(counted.union(counted)).select("node", "opened", "open")
+    expected = [("a", 4, 2), ("b", 2, 2), ("c", 0, 0)]
+    assertDataFrameEqual(found, [Row(node=node, opened=opened, open=there) for node, opened, there in expected])

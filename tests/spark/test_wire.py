@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 import peers
-from spark.nodes import declare_stream, fill
+import weft
+from spark.nodes import channel, declare_stream, fill, take
+from weft.client.management import Management
+from weft.pipeline import traffic
 
 ROWS = 9_000
 
@@ -59,11 +63,15 @@ def test_narrow_and_by_time(spark: SparkSession, node: peers.Peer) -> None:
 
 def test_a_query_reads_what_came_since(spark: SparkSession, node: peers.Peer, tmp_path: Path) -> None:
     declare_stream(node, "live")
+    with channel(node) as opened:
+        opened.queue_declare("progress")
+        opened.queue_bind("progress", "weft.events", "query.progress.#")
     seen: list[int] = []
 
     def run() -> None:
         url = f"amqp://{node.host}:{node.port}"
-        rows = spark.readStream.format("weft").options(url=url, stream="live", maxRowsPerTrigger=15).load()
+        options = {"url": url, "stream": "live", "maxRowsPerTrigger": 15, "query": "follower"}
+        rows = spark.readStream.format("weft").options(**options).load()
         query = (
             rows.writeStream.foreachBatch(lambda batch, _: seen.extend(row["offset"] for row in batch.collect()))
             .trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start()
@@ -74,6 +82,22 @@ def test_a_query_reads_what_came_since(spark: SparkSession, node: peers.Peer, tm
         fill(node, "live", [b"x"] * 20)
         run()
     assert sorted(seen) == list(range(40))
+    told = take(node, "progress")
+    assert {event["object"] for event in told} == {"follower"}
+    assert max(event["values"]["streams"]["live/0"] for event in told) >= 15
+
+
+def test_traffic_equals_the_nodes_own_counters(spark: SparkSession, node: peers.Peer) -> None:
+    async def counters() -> dict[str, int]:
+        async with weft.connect(f"amqp://{node.host}:{node.port}") as fabric:
+            rows = await Management(fabric).query("queue", columns=("name", "published"))
+            return {row["name"]: row["published"] for row in rows}
+
+    found = traffic.results(traffic.partials(read(spark, node, stream="orders,parted")))
+    counted = {row["address"]: row["n"] for row in found.groupBy("address").agg(F.sum("messages").alias("n")).collect()}
+    told = asyncio.run(counters())
+    assert counted == {"orders": told["orders"], "parted": told["parted-0"] + told["parted-1"]}
+    assert counted["orders"] == ROWS
 
 
 def test_mistakes_are_told(spark: SparkSession, node: peers.Peer) -> None:

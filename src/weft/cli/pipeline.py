@@ -9,6 +9,7 @@ The guide is docs/guides/pipeline.md.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAKE = "weft-lake"
-JOBS = "traffic, integrity, risk, capacity, topology"
+JOBS = "traffic, integrity, risk, capacity, topology, connections"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -107,14 +108,17 @@ def _run(options: argparse.Namespace) -> int:
     )  # fmt: skip
     pipeline = Run(_session(options.master), settings, say=lambda line: print(line, flush=True))
     print(f"reading {options.streams} of {options.url or options.data_dir} into {lake}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         query = pipeline.start()
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        print("ending", flush=True)
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            print("ending", flush=True)
+            query.stop()
+        pipeline.write_gold()
     except PySparkException as error:
         raise Unavailable(_reason(error)) from None
-    pipeline.write_gold()
     print(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html", flush=True)
     return 0
 

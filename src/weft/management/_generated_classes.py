@@ -543,4 +543,20 @@ CLASSES = (
             EventKind("cleared", "info", "It was crossed back."),
         ),
     ),
+    ManagedClass(
+        "query",
+        "A streaming query of Spark that reads streams of this node; it keeps its place itself.",
+        scope="node",
+        needs="management",
+        properties=(
+            Field("name", "string", "Name, as the query gives it.", "key"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("progress", "info", "It has committed everything before these offsets of its streams."),
+        ),
+    ),
 )

@@ -94,7 +94,7 @@ JOBS = (
     Job(
         "capacity",
         capacity.COLUMNS,
-        "routing_key LIKE '%queue%' OR stream LIKE 'weft.statistics%'",
+        "routing_key LIKE 'queue.statistics.%' OR stream LIKE 'weft.statistics%'",
         silver={"samples": capacity.samples},
         gold={
             "rates": ("samples", capacity.rates),
@@ -111,6 +111,13 @@ JOBS = (
             "edges": ("conversations", topology.edges),
             "conversations": ("conversations", topology.merge_conversations),
         },
+    ),
+    Job(
+        "connections",
+        topology.EVENT_COLUMNS,
+        "routing_key LIKE 'connection.%'",
+        silver={"connections": topology.connections},
+        gold={"connections": ("connections", topology.merge_connections)},
     ),
 )
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from weft.spark.schema import json_body
 
 COLUMNS = ("enqueue_time", "origin", "exchange", "routing_key", "app_id", "trace", "body_bytes")
+EVENT_COLUMNS = ("routing_key", "body")
 NODES_MAX = 100_000
 """Edges that are brought to the driver to look for single points of failure."""
 
@@ -52,14 +53,18 @@ def edges(talks: DataFrame) -> DataFrame:
 
 
 def connections(rows: DataFrame) -> DataFrame:
-    """Open connections per node, from events that say `opened` or `closed` of a connection."""
-    event = json_body("event STRING, node STRING, class STRING")
-    told = rows.select(event.alias("e"), F.col("origin")).where("e.class = 'connection'")
-    change = F.when(F.col("e.event").isin("opened", "created"), 1).when(F.col("e.event").isin("closed", "deleted"), -1)
-    return told.groupBy(F.coalesce("e.node", "origin").alias("node")).agg(
-        F.greatest(F.sum(F.coalesce(change, F.lit(0))), F.lit(0)).alias("open"),
-        F.count(F.when(change > 0, 1)).alias("opened"),
+    """Connections that were opened and closed per node, from the nodes' own events."""
+    event = json_body("class STRING, kind STRING, node STRING")
+    told = rows.select(event.alias("event")).select("event.*").where("class = 'connection'")
+    return told.groupBy("node").agg(
+        F.count_if(F.col("kind") == "opened").alias("opened"), F.count_if(F.col("kind") == "closed").alias("closed")
     )
+
+
+def merge_connections(counted: DataFrame) -> DataFrame:
+    """Connections per node over any number of batches, and how many are open; those from before are not known."""
+    summed = counted.groupBy("node").agg(F.sum("opened").alias("opened"), F.sum("closed").alias("closed"))
+    return summed.withColumn("open", F.greatest(F.col("opened") - F.col("closed"), F.lit(0)))
 
 
 def single_points(hops: DataFrame) -> list[str]:

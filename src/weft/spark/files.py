@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from weft.log import DEFINITIONS, MESSAGES, LogReader, StoredQueue, stored_queues
 from weft.spark.logs import ROWS_PER_BATCH, chosen
-from weft.spark.offsets import Extent
+from weft.spark.offsets import Extent, Position
 
 PARTITIONS, PARTITION_OF, PARTITION = "x-partitions", "x-partition-of", "x-partition"
 """Arguments of a stream in parts, and of each part."""
@@ -58,6 +58,9 @@ class Files:
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
         return self._reader(int(extent.life), extent.stream, extent.shard).find(time_us)
+
+    def report(self, query: str, position: Position) -> None:
+        """Files have nobody to tell."""
 
     def _streams(self) -> list[StoredQueue]:
         """The streams that are declared; the definitions are read again only when they have changed."""

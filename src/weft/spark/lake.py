@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from weft.model.errors import ConfigError, Unavailable
 from weft.spark.logs import ROWS_PER_BATCH, Log, chosen
-from weft.spark.offsets import Extent
+from weft.spark.offsets import Extent, Position
 from weft.spark.schema import STREAM, arrow_schema
 
 FILE_ROWS = 1_000_000
@@ -116,6 +116,9 @@ class Lake:
                 index = bisect_left(times, time_us)
                 return int(table["offset"][index].as_py()) if index < len(times) else end
         return files[-1][1] if files else 0
+
+    def report(self, query: str, position: Position) -> None:
+        """Files have nobody to tell."""
 
 
 def _folders(system: fs.FileSystem, path: str) -> list[str]:

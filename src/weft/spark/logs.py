@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from weft.spark.offsets import DataLost, Extent
+from weft.spark.offsets import DataLost, Extent, Position
 
 ROWS_PER_BATCH = 4_096
 """Some megabytes of 1 KiB messages: Spark takes batches of this size fastest."""
@@ -36,6 +36,10 @@ class Log(Protocol):
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
         """The first offset that came at this time or later; the end if there is none."""
+        ...
+
+    def report(self, query: str, position: Position) -> None:
+        """Tell whoever keeps the streams how far a query is; nothing may depend on it."""
         ...
 
 
@@ -80,6 +84,9 @@ class Joined:
             if found < before.end:
                 return found
         return max(self.live.offset_at(extent, time_us), before.end if before else 0)
+
+    def report(self, query: str, position: Position) -> None:
+        self.live.report(query, position)
 
 
 def _of(log: Log, extent: Extent) -> Extent | None:

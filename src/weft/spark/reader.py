@@ -143,9 +143,7 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
 
     def commit(self, end: Position) -> None:
         """Tell the node how far the query is; nothing depends on it."""
-        report = getattr(self.log, "report", None)
-        if report is not None:
-            report(self.options.query, end)
+        self.log.report(self.options.query, end)
 
     def stop(self) -> None:
         """Spark does not call it when a query ends; nothing is held that would matter."""

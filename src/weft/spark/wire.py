@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from weft.client import Fabric
 from weft.client.management import Management
-from weft.model.errors import Refused, Unavailable
+from weft.model.errors import Refused, Unavailable, WeftError
 from weft.spark.files import PARTITION, PARTITION_OF, PARTITIONS
 from weft.spark.logs import ROWS_PER_BATCH, chosen
-from weft.spark.offsets import Extent
+from weft.spark.offsets import Extent, Position
 
 ASKED = ("name", "arguments", "number", "first_offset", "safe_offset", "bytes", "next_offset")
 TIMEOUT_S = 30.0
@@ -75,6 +76,13 @@ class Wire:
             else:
                 high = middle
         return low
+
+    def report(self, query: str, position: Position) -> None:
+        """An event of class `query`, kind `progress`, among the node's own on `weft.events`."""
+        streams = {key: place["next"] for key, place in position.items()}
+        event = {"class": "query", "kind": "progress", "object": query, "values": {"streams": streams}}
+        with suppress(WeftError):  # a node that cannot be told is no reason to stop
+            self._run(self._management.call("node", None, "tell", event))
 
     def _batch(self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int) -> pa.RecordBatch | None:
         asked = {"start": start, "end": end, "columns": list(columns), "rows": rows}

@@ -24,7 +24,7 @@ from weft.model.errors import Refused
 QUANTILES = ("p50_us", "p90_us", "p99_us", "max_us")
 ANSWER_S = 0.2
 """What the answer to a drain gets to leave before its connection is closed with the others."""
-TOLD = ("rule", "service")
+TOLD = ("rule", "service", "query")
 """Classes whose events others may publish: nodes know nothing of them."""
 DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
 
