@@ -10,7 +10,8 @@ import pytest
 
 import weft
 from weft.client import codecs
-from weft.client.url import Target, targets
+from weft.client import url as url_module
+from weft.client.url import Target, arrange, targets
 
 
 def test_importing_the_client_loads_neither_server_nor_spark() -> None:
@@ -22,9 +23,10 @@ def test_importing_the_client_loads_neither_server_nor_spark() -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    found = doctest.testmod(codecs)
-    assert found.attempted >= 6
-    assert found.failed == 0
+    for module in (codecs, url_module):
+        found = doctest.testmod(module)
+        assert found.attempted >= 1
+        assert found.failed == 0
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,17 @@ def test_several_urls_and_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(targets(None)[0]) == "amqp://localhost:5672"
     monkeypatch.setenv("WEFT_URL", "amqp://elsewhere:9")
     assert str(targets(None)[0]) == "amqp://elsewhere:9"
+
+
+def test_policies_spread_clients_over_nodes() -> None:
+    found = targets("amqp://a,amqp://b,amqp://c")
+    firsts = [arrange(found, "round-robin")[0].host for _ in range(6)]
+    assert sorted(firsts) == ["a", "a", "b", "b", "c", "c"]
+    shuffled = {arrange(found, "random")[0].host for _ in range(100)}
+    assert shuffled == {"a", "b", "c"}
+    assert arrange(found, "failover") == found
+    with pytest.raises(weft.ConfigError, match="policy"):
+        weft.connect("amqp://a", policy="nearest")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("url", ["", ",", "http://x", "amqp://", "amqp://host:port", "amqp://host:99999", "host"])

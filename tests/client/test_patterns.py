@@ -221,6 +221,28 @@ async def test_digests_come_by_count_and_by_time(fabric: weft.Fabric) -> None:
         assert [[message.body for message in await anext(digests)] for _ in range(2)] == [[0, 1, 2], [3, 4]]
 
 
+async def test_presence_does_not_mind_strangers(fabric: weft.Fabric, other: weft.Fabric) -> None:
+    asked = await other.subscribe("weft.presence.ask.odd").ready()
+    listing = asyncio.ensure_future(fabric.presence("odd"))
+    await anext(asked)
+    for note in (b"\xff", "text", [1], {"instance": 1}, {"instance": "i", "state": "sideways", "every_s": 1}):
+        await other.publish("weft.presence.is.odd", note)
+    assert await listing == []
+
+
+@pytest.mark.parametrize(("offset", "expected"), [("first", 0), (7, 7), ("next", 10)])
+async def test_a_stream_is_read_from_an_offset(
+    node: weft.Node, fabric: weft.Fabric, offset: int | str, expected: int
+) -> None:
+    node.declare_queue("stream", arguments={"x-queue-type": "stream"})
+    await fabric.send_many("stream", list(range(10)))
+    reader = await fabric.stream("stream", offset=offset).ready()
+    await fabric.send_many("stream", list(range(10, 12)))
+    messages = [await anext(reader) for _ in range(12 - expected)]
+    assert [message.body for message in messages] == list(range(expected, 12))
+    assert [message.offset for message in messages] == list(range(expected, 12))
+
+
 async def test_a_transaction_is_all_or_nothing(fabric: weft.Fabric) -> None:
     await fabric.send_many("in", ["first", "second"])
     async with fabric.session() as session:

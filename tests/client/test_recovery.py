@@ -115,6 +115,24 @@ async def test_receivers_subscriptions_and_services_come_back(life: Life) -> Non
             await topics.ready()
 
 
+async def test_a_stream_goes_on_where_it_was(life: Life) -> None:
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(f"{life.url}/%2F"))
+    connection.channel().queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    connection.close()
+    async with weft.connect(life.url) as fabric:
+        await fabric.send_many("log", list(range(50)))
+        seen = []
+        async for message in fabric.stream("log", offset="first", credit=10):
+            seen.append(message.body)
+            if len(seen) == 20:
+                await restart(life)
+            if len(seen) == 50:
+                break
+    assert seen == list(range(50))
+
+
 async def test_a_reply_finds_its_way_through_a_restart(life: Life) -> None:
     async with weft.connect(life.url) as server, weft.connect(life.url) as fabric:
         begun, go_on = asyncio.Event(), asyncio.Event()

@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use weft_wire::amqp10::{Detach, Discharge, Error, MapBuf, Symbol, TransactionRequest, encode};
+use weft_wire::amqp10::{
+    Compound, Declare, Detach, Error, MapBuf, Symbol, TransactionRequest, descriptor, encode, writer,
+};
 
 use crate::attach::{End, Link, Stage};
 use crate::event::{Ending, Event, Settled, Verdict};
@@ -275,17 +277,25 @@ impl Client {
 
     /// Asks the coordinator behind `link` for a transaction; the answer is an outcome with its id.
     pub fn declare(&mut self, link: u32) -> Result<u64, Mistake> {
-        self.control(link, &TransactionRequest::Declare(weft_wire::amqp10::Declare::default()))
+        let mut bytes = Vec::new();
+        TransactionRequest::Declare(Declare::default()).encode(&mut bytes);
+        self.control(link, bytes)
     }
 
     /// Ends a transaction, for good or without a trace.
     pub fn discharge(&mut self, link: u32, txn: &[u8], fail: bool) -> Result<u64, Mistake> {
-        self.control(link, &TransactionRequest::Discharge(Discharge { txn_id: txn, fail }))
+        let mut bytes = Vec::new();
+        writer::put_descriptor(&mut bytes, descriptor::AMQP_VALUE);
+        writer::put_descriptor(&mut bytes, descriptor::DISCHARGE);
+        // Both fields, though false is the default: Artemis does not know that.
+        let mut list = Compound::list(&mut bytes);
+        list.field(&txn);
+        list.field(&fail);
+        list.finish();
+        self.control(link, bytes)
     }
 
-    fn control(&mut self, link: u32, request: &TransactionRequest<'_>) -> Result<u64, Mistake> {
-        let mut bytes = Vec::new();
-        request.encode(&mut bytes);
+    fn control(&mut self, link: u32, bytes: Vec<u8>) -> Result<u64, Mistake> {
         // Any id marks it as part of a transaction: it must not be sent again on another connection.
         self.send(link, bytes, false, Some(&Rc::from(&[][..])))
     }

@@ -106,7 +106,9 @@ impl Client {
             && sender.is_ready()
         {
             if session.remote_window == 0 {
-                session.blocked.push(index);
+                if !session.blocked.contains(&index) {
+                    session.blocked.push(index);
+                }
             } else {
                 link.dirty = true;
                 self.dirty.push_back(index);

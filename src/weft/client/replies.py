@@ -76,7 +76,7 @@ class Replies(Inlet):
             elif kind is None:
                 ticket.done(Message(delivery, self, is_open=False))
             else:
-                ticket.fail(ServiceError(str(Message(delivery, self, is_open=False).body), str(kind)))
+                ticket.fail(ServiceError(_text(delivery), str(kind)))
 
     def on_end(self, error: WeftError) -> None:
         super().on_end(error)
@@ -90,6 +90,15 @@ class Replies(Inlet):
         for key, ticket in late:
             if self._waiting.pop(key, None) is not None:
                 ticket.fail(too_late("no reply came in time", reason))
+
+
+def _text(delivery: Delivery) -> str:
+    """A body as text, whatever it is: this runs on the connection's own loop, where nothing may fail."""
+    try:
+        body = delivery.body
+    except ValueError:
+        return ""
+    return body.decode(errors="replace") if isinstance(body, bytes) else str(body)
 
 
 class Asking:

@@ -8,6 +8,7 @@ Rule: `amqp://user:password@host:port/vhost`, `amqps://`, `amqp+srv://domain`, `
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ URL_DEFAULT = "amqp://localhost"
 MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
 URL_VARIABLE = "WEFT_URL"
 """The environment variable that takes the place of the default."""
+
+_TURNS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,24 @@ def targets(url: str | Sequence[str] | None) -> tuple[Target, ...]:
     if not found:
         raise ConfigError("there is no URL to connect to")
     return found
+
+
+def arrange(found: Sequence[Target], policy: str) -> tuple[Target, ...]:
+    """Targets in the order to be tried: as given, shuffled, or with each client of this process one further on.
+
+    >>> [target.host for target in arrange(targets("amqp://a,amqp://b"), "failover")]
+    ['a', 'b']
+    """
+    match policy:
+        case "failover":
+            return tuple(found)
+        case "random":
+            return tuple(random.sample(found, len(found)))
+        case "round-robin":
+            first = next(_TURNS) % len(found)
+            return (*found[first:], *found[:first])
+        case _:
+            raise ConfigError(f"policy is failover, random or round-robin, not {policy!r}")
 
 
 def _target(text: str) -> Target:

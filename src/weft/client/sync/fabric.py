@@ -24,11 +24,11 @@ from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.replies import Asking, Replies
 from weft.client.sync.receiving import Receiver
-from weft.client.sync.service import PRESENCE_S, Service, presence_topic
+from weft.client.sync.service import PRESENCE_S, Service, presence_topic, read_note
 from weft.client.sync.sessions import Session
 from weft.client.sync.steps import Pipeline
 from weft.client.threads import Ticket, home_loop, until_stopped
-from weft.client.url import targets
+from weft.client.url import arrange, targets
 from weft.model.errors import LocalProtocolError, Undelivered
 
 OPEN_TIMEOUT_S = 10.0
@@ -52,8 +52,9 @@ class Fabric:
         heartbeat_s: float = HEARTBEAT_S,
         tls: ssl.SSLContext | None = None,
         window: int = WINDOW,
+        policy: Literal["failover", "random", "round-robin"] = "failover",
     ) -> None:
-        self._targets = targets(url)
+        self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
         self.name = f"{name or 'weft'}-{secrets.token_hex(6)}"
         self._timeout_s = timeout_s
@@ -424,9 +425,10 @@ class Fabric:
             self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             end = monotonic() + wait_s
             while (left_s := end - monotonic()) > 0:
-                note = notes.next(left_s)
-                if note is not None and note.body["state"] == "up":
-                    found.add(note.body["instance"])
+                message = notes.next(left_s)
+                note = None if message is None else read_note(message)
+                if note is not None and note[1] == "up":
+                    found.add(note[0])
         return sorted(found)
 
     def watch(self, name: str) -> Iterator[tuple[str, str]]:
@@ -436,12 +438,13 @@ class Fabric:
             self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
             while True:
                 soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
-                note = notes.next(max(soonest_s, 0.01))
+                message = notes.next(max(soonest_s, 0.01))
+                note = None if message is None else read_note(message)
                 if note is not None:
-                    instance, state = note.body["instance"], note.body["state"]
+                    instance, state, every_s = note
                     is_new = instance not in seen
                     if state == "up":
-                        seen[instance] = monotonic() + 2 * note.body["every_s"]
+                        seen[instance] = monotonic() + 2 * every_s
                     else:
                         seen.pop(instance, None)
                     if is_new == (state == "up"):
@@ -482,6 +485,7 @@ def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
 
     Without a URL the node on this machine, or the one that the variable WEFT_URL names; several URLs (a list, or commas
     between them) are tried in order, now and whenever the connection is lost; `weft+memory:` is a node in this process.
-    Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages.
+    Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages,
+    `policy` for several URLs (`failover` in their order, `random`, `round-robin` for the clients of a process).
     """
     return Fabric(url, **options)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("weft.client")
 REPLY_S = 10.0
 """How long a reply is tried when the request has no deadline of its own."""
+EVERY_S_MAX = 3_600.0
 PRESENCE_S = 2.0
 """How often an instance says that it is there; two silences in a row mean that it is not."""
 
@@ -181,6 +182,16 @@ class Service:
 def presence_topic(name: str, verb: str = "is") -> str:
     """The topic under which the instances of a service announce themselves, or are asked to."""
     return f"weft.presence.{verb}.{name.replace('/', '.').strip('.')}"
+
+
+def read_note(message: Message) -> tuple[str, str, float] | None:
+    """(instance, `up` or `down`, seconds until the next note) of an announcement; None if it is none."""
+    try:
+        note = message.body
+        instance, state, every_s = str(note["instance"]), str(note["state"]), float(note["every_s"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (instance, state, every_s) if state in ("up", "down") and 0 < every_s < EVERY_S_MAX else None
 
 
 def _remaining_s(message: Message) -> float | None:
