@@ -203,9 +203,16 @@ class Engine:
     def at(self, now_ns: int) -> None:
         """It is this late: said before a call below, which do not carry the time."""
     def publish(
-        self, vhost: str, exchange: str, routing_key: str, body: Buffer, properties: dict[str, Any] | None = None
+        self,
+        vhost: str,
+        exchange: str,
+        routing_key: str,
+        body: Buffer,
+        properties: dict[str, Any] | None = None,
+        *,
+        answer: bool = False,
     ) -> int:
-        """Route a message; returns how many queues took it."""
+        """Route a message; returns how many queues took it. Queues of an `answer` deliver even when quiesced."""
     def stored(self) -> tuple[int, int] | None:
         """How far the disk must be, in batches written and synced, until the last `publish` is safe; None if it is."""
     def reached(self) -> tuple[int, int]:

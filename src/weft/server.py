@@ -415,7 +415,7 @@ class Node:
             listeners,
             self._stop_listening,
         )
-        return Management(host)
+        return Management(host, statistics_s=self._configuration.statistics_s)
 
     async def _serve_http(self, place: Listen, life: AsyncExitStack) -> None:
         from weft.management.http import WebServer  # a node without HTTP starts faster without it

@@ -26,7 +26,7 @@ pub struct Pump<'e> {
     pub written: &'e mut Vec<ConnId>,
     /// Bytes of output made since the last flush.
     pub output_bytes: &'e mut usize,
-    /// Only queues that belong to one connection, or to the node, deliver: requests and their answers.
+    /// Only queues that belong to one connection or to the node, or that the node sends answers to, deliver.
     pub quiesced: bool,
 }
 
@@ -43,7 +43,7 @@ impl Pump<'_> {
     pub fn run(&mut self) {
         while let Some(id) = self.broker.dirty.pop_front() {
             if let Some(queue) = self.broker.queues.get_mut(id) {
-                if self.quiesced && queue.settings.owner.is_none() {
+                if self.quiesced && queue.settings.owner.is_none() && !queue.answers {
                     // It counts as dirty until delivery goes on, and so comes here only once.
                     self.broker.quiet.push(id);
                     continue;

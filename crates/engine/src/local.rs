@@ -132,6 +132,19 @@ impl Engine {
         Some(self.locals.stored).filter(|needs| !needs.are_met(reached))
     }
 
+    /// The node's answer to a request; how many queues it reached. They deliver even while delivery is stopped.
+    pub fn answer_request(&mut self, exchange: ExchangeId, message: &Rc<Message>) -> usize {
+        let targets = self.broker.route_of(exchange, message, &[]);
+        for id in &targets {
+            let Some(queue) = self.broker.queues.get_mut(*id) else { continue };
+            if !std::mem::replace(&mut queue.answers, true) && queue.dirty {
+                self.broker.dirty.push_back(*id);
+            }
+        }
+        self.broker.recycle_route(targets);
+        self.publish(exchange, message)
+    }
+
     /// A local consumer.
     pub fn subscribe(&mut self, vhost: &str, queue: &str, credit: usize) -> Result<u64, Unknown> {
         let found = self.broker.find_vhost(vhost.as_bytes());

@@ -272,7 +272,8 @@ impl Engine {
     }
 
     /// Routes a message; returns how many queues took it.
-    #[pyo3(signature = (vhost, exchange, routing_key, body, properties = None))]
+    #[pyo3(signature = (vhost, exchange, routing_key, body, properties = None, *, answer = false))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the contract")]
     fn publish(
         &mut self,
         vhost: &str,
@@ -280,6 +281,7 @@ impl Engine {
         routing_key: &str,
         body: &Bound<'_, PyAny>,
         properties: Option<&Bound<'_, PyDict>>,
+        answer: bool,
     ) -> PyResult<usize> {
         let py = body.py();
         let mut bytes = tables::encode_properties(properties)?;
@@ -307,7 +309,11 @@ impl Engine {
         let names: (Name, Name) = (Rc::clone(&exchange.1), Rc::from(routing_key.as_bytes()));
         let charge = self.native.broker.own_account.charge(bytes.len() as u64);
         let message = Message::new(Kind::Amqp091, names, traits, 0..head, body, charge);
-        Ok(self.native.publish(exchange.0, &Rc::new(message)))
+        let message = Rc::new(message);
+        Ok(match answer {
+            true => self.native.answer_request(exchange.0, &message),
+            false => self.native.publish(exchange.0, &message),
+        })
     }
 
     /// How far the disk must be, in batches written and synced, until the last `publish` is safe; None if it is.

@@ -97,3 +97,10 @@ def key_values(texts: Sequence[str]) -> dict[str, Any]:
 def given(options: argparse.Namespace, *names: str) -> Mapping[str, Any]:
     """The options of these names that were given."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+async def tell_node(management: Management, operation: str) -> int:
+    """Have the node itself do something, and print what came of it; the exit code."""
+    result = await management.call("node", None, operation)
+    print(" ".join([operation, *(f"{key}={value}" for key, value in (result or {}).items())]))
+    return 0

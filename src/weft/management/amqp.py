@@ -227,7 +227,7 @@ class Endpoint:
         try:
             exchange, key = self._host.topology.resolve(caller.vhost, address)
             self._check_reply(caller, exchange, key)
-            self._host.engine.publish(caller.vhost, exchange, key, data, properties)
+            self._host.engine.publish(caller.vhost, exchange, key, data, properties, answer=True)
         except (Refused, LocalProtocolError) as error:
             LOG.debug("no answer to %s: %s", address, error)
         self._host.driver.advance_soon()

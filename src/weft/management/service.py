@@ -19,6 +19,7 @@ from weft.management.events import EXCHANGE, VHOST, Events
 from weft.management.host import Host
 from weft.management.manager import Manager
 from weft.management.peers import Peers
+from weft.management.statistics import Statistics
 from weft.model.errors import Refused
 from weft.store import Binding, Exchange, Queue
 
@@ -28,7 +29,8 @@ LOG = logging.getLogger("weft.management")
 class Management:
     """Everything that manages one node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, *, statistics_s: float = 10.0) -> None:
+        """`statistics_s` is the time between two rounds of statistics."""
         self.events = Events(
             host.engine,
             host.name,
@@ -40,7 +42,9 @@ class Management:
         register_classes(self.manager, self.peers)
         self._host = host
         self._endpoint = Endpoint(self.manager, self.peers)
+        self._statistics = Statistics(self.manager, self.events, statistics_s)
         self.manager.on_vhosts = self._endpoint.serve
+        self.manager.tell_statistics = self._statistics.tell
 
     def start(self) -> None:
         """Declare the exchange of events and answer requests."""
@@ -51,6 +55,7 @@ class Management:
         except Refused as error:
             LOG.warning("no events are told: %s", error)
         self._endpoint.serve()
+        self._statistics.start()
         self.events.tell("node", "started", self._host.name, version=self._host.version)
 
     def serve_vhosts(self) -> None:
@@ -58,7 +63,8 @@ class Management:
         self._endpoint.serve()
 
     async def stop(self) -> None:
-        """Answer nothing more."""
+        """Answer and tell nothing more."""
+        await self._statistics.stop()
         await self._endpoint.close()
 
     def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:

@@ -125,6 +125,7 @@ fn quantile(sketch: Option<&Sketch>, read: fn(Quantiles) -> u64) -> Cell {
 }
 
 const QUEUE_COLUMNS: &[Column<Queue>] = &[
+    ("id", |_, id, _| Cell::Number(id.raw())),
     ("vhost", |engine, _, queue| vhost_text(engine, Some(queue.vhost))),
     ("name", |_, _, queue| text(&queue.name)),
     ("ready", |_, _, queue| number(queue.len())),

@@ -67,7 +67,7 @@ pub struct Question {
 /// A part of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// Rows in the virtual hosts that were asked for.
+    /// Rows in the virtual hosts that were asked for; of the ids, where some were given.
     pub total: usize,
     /// Rows that also fit the rest of the question.
     pub matched: usize,
@@ -224,7 +224,7 @@ impl<T> Table<T> {
             Some(ids) => {
                 let known = ids.iter().map(|raw| Id::from_raw(*raw)).filter_map(|id| Some((id, things.get(id)?)));
                 found.extend(known.filter(|(_, thing)| (self.shown)(thing) && inside(thing) && fits(thing)));
-                total = things.iter().filter(|(_, thing)| (self.shown)(thing) && inside(thing)).count();
+                total = found.len();
             }
             None => {
                 for (id, thing) in things.iter().filter(|(_, thing)| (self.shown)(thing) && inside(thing)) {

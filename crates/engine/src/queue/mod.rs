@@ -132,6 +132,8 @@ pub struct Queue {
     pub counters: Counters,
     /// How long messages wait in it and with its consumers, from the first delivery on.
     pub latency: Option<Box<Latency>>,
+    /// The node has sent an answer to a request here: it delivers even while others do not.
+    pub answers: bool,
     /// Waits in the broker's list of queues to pump.
     pub dirty: bool,
     /// The last routing that reached this queue: one copy per publish.
@@ -160,6 +162,7 @@ impl Queue {
             unsettled: 0,
             counters: Counters::default(),
             latency: None,
+            answers: false,
             dirty: false,
             mark: 0,
             used_ns: now_ns,

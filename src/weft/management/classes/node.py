@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from time import monotonic
 
 from weft.management.caller import Caller
+from weft.management.definitions import export, import_
 from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
 from weft.management.provider import Provider, Values
@@ -80,6 +81,11 @@ class NodeClass(Provider):
                 return self._drain(caller)
             case "tell":
                 return self._tell(arguments)
+            case "export":
+                return export(self._manager, caller, None)
+            case "import":
+                await import_(self._manager, caller, arguments.get("definitions") or {}, None)
+                return {}
             case "echo":
                 return arguments
             case "statistics":

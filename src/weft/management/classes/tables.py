@@ -19,11 +19,12 @@ def kernel_page(
 ) -> Page:
     """A page of one of the kernel's tables; `ids` bounds it to rows that were chosen already."""
     vhosts = [query.vhost] if query.vhost is not None else None if caller.sees_all else caller.vhosts()
+    known = None
     if query.pattern is not None and ids is None:
         search = query.pattern.search
         wanted = None if vhosts is None else set(vhosts)
-        names = host.engine.names(table)
-        ids = [number for number, vhost, name in names if (wanted is None or vhost in wanted) and search(name)]
+        names = [row for row in host.engine.names(table) if wanted is None or row[1] in wanted]
+        ids, known = [number for number, _, name in names if search(name)], len(names)
     total, matched, rows = host.engine.page(
         table,
         vhosts=vhosts,
@@ -40,4 +41,4 @@ def kernel_page(
         matched = len(finished)
         end = None if query.count is None else query.offset + query.count
         finished = finished[query.offset : end]
-    return Page(total, matched, [cut(row, query.columns) for row in finished])
+    return Page(total if known is None else known, matched, [cut(row, query.columns) for row in finished])

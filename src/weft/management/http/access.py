@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from weft.management.definitions import export, import_
 from weft.management.http import rabbit
-from weft.management.http.definitions import export, import_
 from weft.management.http.request import BODY_BYTES_MAX, Ask, done, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
+from weft.management.definitions import VERSION
 from weft.management.http import rabbit
 from weft.management.http.request import Ask, done, told
 from weft.management.http.route import PAGED, Route
@@ -50,8 +51,8 @@ async def _overview(ask: Ask) -> web.Response:
     counters = _counters(stats)
     return told(
         {
-            "management_version": rabbit.VERSION,
-            "rabbitmq_version": rabbit.VERSION,
+            "management_version": VERSION,
+            "rabbitmq_version": VERSION,
             "product_name": "weft",
             "product_version": host.version,
             "erlang_version": "0",

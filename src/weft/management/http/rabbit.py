@@ -13,9 +13,6 @@ from typing import Any
 
 from weft.management.query import Row
 
-VERSION = "3.13.0"
-"""The RabbitMQ whose API this speaks; clients look at it to choose what to ask."""
-
 QUEUE_NAMES = {
     "messages": "ready",
     "messages_ready": "ready",
@@ -187,10 +184,9 @@ def consumer(row: Row, node: str) -> dict[str, Any]:
     }
 
 
-def user(name: str, tags: tuple[str, ...], password_hash: str | None = None) -> dict[str, Any]:
-    """A user; the hash only for exports."""
-    told: dict[str, Any] = {"name": name, "tags": list(tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
-    return told if password_hash is None else told | {"password_hash": password_hash}
+def user(name: str, tags: tuple[str, ...]) -> dict[str, Any]:
+    """A user."""
+    return {"name": name, "tags": list(tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
 
 
 def permission(row: Row) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.management.caller import Caller
-from weft.management.http import rabbit
 from weft.management.manager import Manager
 from weft.model.errors import ConfigError, Refused
+from weft.store import User
 
+VERSION = "3.13.0"
+"""The RabbitMQ whose definitions these are like."""
 LOG = logging.getLogger("weft.management")
 _LEFT_OUT = ("policies", "parameters", "global_parameters", "topic_permissions")
 Document = dict[str, Any]
@@ -27,10 +29,10 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
     """Everything that is defined, or what is in one virtual host."""
     caller.require("administrator" if vhost is None else "management")
     host = manager.host
-    document: Document = {"rabbit_version": rabbit.VERSION, "rabbitmq_version": rabbit.VERSION}
+    document: Document = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
     document |= {"product_name": "weft", "product_version": host.version}
     if vhost is None:
-        document["users"] = [rabbit.user(user.name, user.tags, user.password_hash) for user in host.policy.users()]
+        document["users"] = [_told_user(user) for user in host.policy.users()]
         document["vhosts"] = [{"name": name} for name in host.policy.vhosts()]
         document["permissions"] = [
             {"user": row.user, "vhost": row.vhost, "configure": row.configure, "write": row.write, "read": row.read}
@@ -46,6 +48,11 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
             for row in document[kind]:
                 del row["vhost"]
     return document
+
+
+def _told_user(user: User) -> Document:
+    told: Document = {"name": user.name, "tags": list(user.tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
+    return told if user.password_hash is None else told | {"password_hash": user.password_hash}
 
 
 def _queues(manager: Manager, vhost: str) -> Iterator[Document]:

@@ -1,0 +1,161 @@
+"""`weft ctl`: any object of a node, by its class and name.
+
+Owns the words list, show, add, set, del, call, watch, export and import. Classes, columns and operations come from the
+node's own schema, so a class that a newer node has is known here at once.
+It must never know what a class means.
+Rule: schema/management.json; docs/guides/management.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from weft.cli import remote
+from weft.client import connect
+from weft.client.management import Management
+from weft.model.errors import ConfigError, Refused
+
+EVENTS = "weft.events"
+WIDTH_MAX = 8
+"""Columns of a list when nobody named them."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this command."""
+    remote.add_url(parser)
+    words = parser.add_subparsers(dest="word", required=True, metavar="WORD")
+    words.add_parser("classes", help="what can be managed")
+    listing = words.add_parser("list", help="objects of a class")
+    listing.add_argument("kind", metavar="CLASS")
+    listing.add_argument("--columns", metavar="A,B", help="what of them")
+    listing.add_argument("--contains", metavar="TEXT", help="only those with this in their name")
+    listing.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only those that have this")
+    listing.add_argument("--sort", metavar="COLUMN")
+    listing.add_argument("--reverse", action="store_true", help="the largest first")
+    listing.add_argument("--count", type=int, metavar="N", help="at most so many")
+    for word, text in (("show", "one object"), ("del", "delete an object")):
+        one = words.add_parser(word, help=text)
+        one.add_argument("kind", metavar="CLASS")
+        one.add_argument("name", nargs="?" if word == "show" else None)
+    for word, text in (("add", "make an object"), ("set", "change an object")):
+        one = words.add_parser(word, help=text)
+        one.add_argument("kind", metavar="CLASS")
+        one.add_argument("name")
+        one.add_argument("values", nargs="*", metavar="KEY=VALUE")
+    call = words.add_parser("call", help="carry out an operation")
+    call.add_argument("kind", metavar="CLASS")
+    call.add_argument("name")
+    call.add_argument("operation")
+    call.add_argument("values", nargs="*", metavar="KEY=VALUE")
+    watch = words.add_parser("watch", help="events as they happen")
+    watch.add_argument("pattern", nargs="?", default="#", help="CLASS.KIND.SEVERITY.OBJECT.NODE, with * and #")
+    export = words.add_parser("export", help="write all definitions")
+    export.add_argument("file", nargs="?", help="where to (default: standard output)")
+    importing = words.add_parser("import", help="make what a file defines")
+    importing.add_argument("file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do as the word says."""
+    if options.word == "watch":
+        return asyncio.run(_watch(options))
+
+    async def work(management: Management) -> int:
+        match options.word:
+            case "classes":
+                rows = [{"class": name, "about": item["doc"]} for name, item in (await management.schema()).items()]
+                remote.print_rows(rows, ("class", "about"), as_json=options.json)
+            case "list":
+                await _list(management, options)
+            case "show":
+                print_object(await management.read(options.kind, options.name), as_json=options.json)
+            case "add":
+                await management.create(options.kind, options.name, remote.key_values(options.values))
+            case "set":
+                await management.update(options.kind, options.name, remote.key_values(options.values))
+            case "del":
+                await management.delete(options.kind, options.name)
+            case "call":
+                values = remote.key_values(options.values)
+                result = await management.call(options.kind, options.name, options.operation, values)
+                print(json.dumps(result, indent=2, default=str))
+            case _:
+                await _definitions(management, options)
+        return 0
+
+    return remote.run(options.url, work)
+
+
+async def _list(management: Management, options: argparse.Namespace) -> None:
+    rows = await management.query(
+        options.kind,
+        where=remote.key_values(options.where),
+        contains=options.contains,
+        sort=options.sort,
+        descending=options.reverse,
+        count=options.count,
+    )
+    if options.columns:
+        columns = options.columns.split(",")
+    else:
+        item = (await management.schema())[options.kind]
+        known = [*item["properties"], *item["statistics"]]
+        columns = [name for name in known if any(name in row for row in rows)][:WIDTH_MAX] or ["name"]
+    remote.print_rows(rows, columns, as_json=options.json)
+
+
+async def _definitions(management: Management, options: argparse.Namespace) -> None:
+    if options.word == "import":
+        await management.call("node", None, "import", {"definitions": _read(options.file)})
+    else:
+        _write(json.dumps(await management.call("node", None, "export"), indent=2, default=str), options.file)
+
+
+def _write(text: str, file: str | None) -> None:
+    if file is None:
+        print(text)
+        return
+    try:
+        Path(file).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _read(file: str) -> Any:
+    try:
+        return json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
+
+
+def print_object(row: dict[str, Any], *, as_json: bool) -> None:
+    """One object, a line for each value."""
+    if as_json:
+        print(json.dumps(row, indent=2, default=str))
+        return
+    width = max(map(len, row), default=0)
+    for name, value in row.items():
+        text = json.dumps(value, default=str) if isinstance(value, dict | list) else value
+        print(f"{name:<{width}}  {text}")
+
+
+async def _watch(options: argparse.Namespace) -> int:
+    async with connect(options.url) as fabric:
+        try:
+            async for message in fabric.receive(f"{EVENTS}/{options.pattern}"):
+                body = message.body if isinstance(message.body, dict) else json.loads(message.data)
+                print(json.dumps(body) if options.json else _line(body), flush=True)
+        except Refused as refused:
+            print(refused, file=sys.stderr)
+            return 1
+    return 0
+
+
+def _line(body: dict[str, Any]) -> str:
+    values = " ".join(f"{key}={value}" for key, value in body["values"].items())
+    return f"{body['severity']:<7} {body['class']}.{body['kind']} {body['object']} at {body['node']} {values}".rstrip()

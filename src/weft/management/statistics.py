@@ -1,0 +1,86 @@
+"""Statistics of the node and its queues as events, now and then, while somebody listens.
+
+Owns the task that tells them and what it told last. The kernel's counters come in a slice at a time; one event goes out
+for the node and one for each queue that changed since the last round.
+It must never read a counter while nobody is bound to the exchange, nor hold the loop for more than a slice.
+Rule: docs/guides/management.md, "Events"; `[events] statistics_s` is the pause between rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from weft.management.events import Events
+from weft.management.manager import Manager
+
+SLICE = 100
+"""Queues read and told in one turn of the loop."""
+COUNTERS = (
+    "published",
+    "delivered",
+    "settled",
+    "returned",
+    "expired",
+    "dropped",
+    "dead_lettered",
+    "ready",
+    "unsettled",
+)
+"""A queue in which none of these moved is not told again."""
+
+
+class Statistics:
+    """Tells statistics in rounds."""
+
+    def __init__(self, manager: Manager, events: Events, pause_s: float) -> None:
+        self._manager = manager
+        self._events = events
+        self._pause_s = pause_s
+        self._told: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Tell from now on, a first time after the first pause."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Tell nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def tell(self, *, all_queues: bool = True) -> int:
+        """One round; how many events were told."""
+        if not self._events.is_heard:
+            return 0
+        manager, engine = self._manager, self._manager.host.engine
+        row = manager.read(manager.node, "node", "/", manager.host.name)
+        self._events.tell("node", "statistics", manager.host.name, **_told(row))
+        count, seen = 1, {}
+        ids = [number for number, _, _ in engine.names("queues")]
+        for start in range(0, len(ids), SLICE):
+            chunk = ids[start : start + SLICE]
+            _, _, rows = engine.page("queues", ids=chunk)
+            for queue in rows:
+                number, moved = queue["id"], hash(tuple(queue[name] for name in COUNTERS))
+                seen[number] = moved
+                if all_queues or self._told.get(number) != moved:
+                    name, vhost = queue.pop("name"), queue.pop("vhost")
+                    self._events.tell("queue", "statistics", name, vhost, **_told(queue))
+                    count += 1
+            await asyncio.sleep(0)
+        self._told = seen
+        return count
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            await self.tell(all_queues=False)
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """What is worth telling: everything that has a value, but what names the object."""
+    return {key: value for key, value in row.items() if value is not None and key not in ("name", "vhost", "id")}
