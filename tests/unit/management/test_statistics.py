@@ -128,17 +128,17 @@ async def test_confirms_of_stored_messages_take_time(tmp_path: Path) -> None:
 
 async def test_pages_are_cut_sorted_and_filtered_by_the_kernel(node: weft.Node, console: Console) -> None:
     for number in range(30):
-        node.declare_queue(f"q{number:02}")
+        node.declare_queue(f"page{number:02}")
     for number in (7, 21):
         for _ in range(number):
-            await node.send(f"q{number:02}", b"x")
+            await node.send(f"page{number:02}", b"x")
     names = {"entityType": "queue"}
     status, page = await console.ask("QUERY", {"sort": "ready", "descending": True}, count=2, **names)
     at = page["attributeNames"].index("name")
-    assert (status, [row[at] for row in page["results"]]) == (200, ["q21", "q07"])
-    _, page = await console.ask("QUERY", {"contains": "Q1"}, offset=8, count=5, **names)
-    assert ([row[at] for row in page["results"]], page["count"]) == (["q18", "q19"], 10)
-    _, page = await console.ask("QUERY", {"pattern": "^q.5$", "attributeNames": ["name"]}, **names)
-    assert page["results"] == [["q05"], ["q15"], ["q25"]]
+    assert (status, [row[at] for row in page["results"]]) == (200, ["page21", "page07"])
+    _, page = await console.ask("QUERY", {"contains": "PAGE1"}, offset=8, count=5, **names)
+    assert ([row[at] for row in page["results"]], page["count"]) == (["page18", "page19"], 10)
+    _, page = await console.ask("QUERY", {"pattern": "^page.5$", "attributeNames": ["name"]}, **names)
+    assert page["results"] == [["page05"], ["page15"], ["page25"]]
     _, page = await console.ask("QUERY", {"where": {"ready": 7}, "attributeNames": ["name"]}, **names)
-    assert page["results"] == [["q07"]]
+    assert page["results"] == [["page07"]]
