@@ -297,7 +297,7 @@ class Federation:
         if uplink.is_weft:
             steps += self._open_control(uplink)
         for route in self._routes.values():
-            if route.link == uplink.link.name and route.kind != "dynamic":
+            if route.link == uplink.link.name and not (route.kind == "dynamic" and uplink.is_weft):
                 steps += self._start_route(uplink, route, now_ns)
         return steps
 
@@ -401,7 +401,9 @@ class Federation:
 
     def _start_dynamic(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
         if not uplink.is_weft:
-            self._causes[route.name] = f"{uplink.peer_name} is {uplink.product or 'no weft node'}: use static routes"
+            cause = f"{uplink.peer_name} is {uplink.product or 'no weft node'}: use static routes"
+            self._reflections.stop(route.link, cause)
+            self._causes[route.name] = cause
             return []
         if not any(carrier.state == "flowing" for carrier in self._carriers.of(f"in {uplink.link.name}")):
             return []
@@ -418,6 +420,9 @@ class Federation:
         if route.kind == "dynamic":
             return self._start_dynamic(uplink, route, now_ns)
         if route.direction == "push":
+            if route.kind == "static" and not uplink.is_weft and set(route.key) & set("*#"):
+                self._causes[route.name] = f"{uplink.peer_name} must be told one key for all messages, not a pattern"
+                return []
             steps = self._make_own_bridge(route) if route.kind == "static" else []
             return [*steps, self._push(uplink, route, self.node)]
         if route.kind == "queue":
@@ -455,7 +460,9 @@ class Federation:
         return self._carriers.open(uplink.link.name, route.name, ask)
 
     def _push(self, uplink: Uplink, route: Route, bridge_of: str) -> Change:
-        key = route.key if route.kind == "queue" and route.key else None
+        # Only our own nodes are told each message's key; others publish all of a link under one.
+        is_fixed = route.kind == "queue" or (route.kind == "static" and not uplink.is_weft)
+        key = route.key if is_fixed and route.key else None
         is_exchange = bool(route.exchange)
         ask = OpenLink(
             uplink.conn,
@@ -490,8 +497,8 @@ class Federation:
             state = carriers[0].state
             way = "from" if route.direction == "pull" else "to"
             cause = carriers[0].cause or (announcer.cause if announcer else f"{way} {uplink.peer_name}")
-        elif uplink.state == "operational" and route.kind == "dynamic":
-            state = "comparing"
+        elif uplink.state == "operational":
+            state = "comparing" if route.kind == "dynamic" else "refused"
             cause = announcer.cause if announcer else self._causes.get(route.name, "")
         return {
             "name": route.name,
