@@ -47,8 +47,8 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// A message as a node delivers it from a stream over AMQP 1.0; `None` if it says no offset. What went to the stream
-    /// directly has no routing key but the stream's name.
+    /// A message as a node delivers it from a stream over AMQP 1.0; `None` if it says no offset. What went to the
+    /// stream directly has no routing key but the stream's name.
     pub fn delivered(message: &'a [u8], stream: &'a str) -> Option<Self> {
         amqp10::delivered(message, stream)
     }
