@@ -217,8 +217,8 @@ class Engine:
         """How far the disk must be, in batches written and synced, until the last `publish` is safe; None if it is."""
     def reached(self) -> tuple[int, int]:
         """How far the disk is, in batches written and synced."""
-    def subscribe(self, vhost: str, queue: str, credit: int) -> int:
-        """A local consumer; returns its handle."""
+    def subscribe(self, vhost: str, queue: str, credit: int, offset: int | str | None = None) -> int:
+        """A local consumer; returns its handle. Of a stream it reads from `offset` on, by default what comes now."""
     def unsubscribe(self, handle: int) -> None: ...
     def take(self, handle: int, count_max: int) -> list[tuple[int, str, str, bool, dict[str, Any], bytes, int]]:
         """Deliveries so far: (tag, exchange, routing key, redelivered, properties, body, connection it came by)."""

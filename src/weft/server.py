@@ -231,15 +231,20 @@ class Node:
         data = body.encode() if isinstance(body, str) else body
         return await self._running.driver.local.send(vhost, exchange, key, data, properties)
 
-    def receive(self, address: str, *, credit: int = CREDIT_DEFAULT, vhost: str = VHOST) -> Receiver:
-        """Messages from a queue, or from a subscription to `exchange/key`; at most `credit` unsettled at a time."""
+    def receive(
+        self, address: str, *, credit: int = CREDIT_DEFAULT, offset: int | str | None = None, vhost: str = VHOST
+    ) -> Receiver:
+        """Messages from a queue, or from a subscription to `exchange/key`; at most `credit` unsettled at a time.
+
+        A stream is read from `offset` on: a number, `first`, `last`, `next` (the default), or an age such as `1h`.
+        """
         exchange, key = self._place(vhost, address)
         queue = key
         if exchange:
             queue = f"local-{secrets.token_urlsafe(12)}"
             self.declare_queue(queue, durable=False, auto_delete=True, vhost=vhost)
             self.bind(exchange, queue, key, vhost=vhost)
-        return self._running.driver.local.subscribe(vhost, queue, credit)
+        return self._running.driver.local.subscribe(vhost, queue, credit, offset)
 
     def _place(self, vhost: str, address: str) -> tuple[str, str]:
         parts = self._running

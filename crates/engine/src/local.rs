@@ -17,6 +17,8 @@ use crate::queue::consumers::{Consumer, ConsumerId, Target};
 use crate::queue::ready::Entry;
 use crate::routing::ExchangeId;
 use crate::session::Readiness;
+use crate::stream::reader::{Reader, Wanted};
+use crate::stream::start::Start;
 
 /// One local consumer.
 #[derive(Default)]
@@ -40,12 +42,16 @@ pub struct Locals {
 }
 
 impl Locals {
-    /// A consumer of `queue` that holds at most `credit` unsettled deliveries.
-    pub fn subscribe(&mut self, broker: &mut Broker, queue: QueueId, credit: usize) -> u64 {
+    /// A consumer of `queue` that holds at most `credit` unsettled deliveries; of a stream, from `start` on.
+    pub fn subscribe(&mut self, broker: &mut Broker, queue: QueueId, credit: usize, start: Start) -> u64 {
         self.made += 1;
         let handle = self.made;
         self.inboxes.insert(handle, Inbox { credit: credit.max(1), ..Inbox::default() });
-        let consumer = broker.join(Consumer::new(queue, 0, Target::Local { handle }));
+        let mut consumer = Consumer::new(queue, 0, Target::Local { handle });
+        if broker.queues.get(queue).is_some_and(|queue| queue.stream.is_some()) {
+            consumer.reader = Some(Box::new(Reader::new(Wanted { start, name: None })));
+        }
+        let consumer = broker.join(consumer);
         if let Some(inbox) = self.inboxes.get_mut(&handle) {
             inbox.consumer = consumer;
         }
@@ -145,12 +151,12 @@ impl Engine {
         self.publish(exchange, message)
     }
 
-    /// A local consumer.
-    pub fn subscribe(&mut self, vhost: &str, queue: &str, credit: usize) -> Result<u64, Unknown> {
+    /// A local consumer; of a stream, from `start` on.
+    pub fn subscribe(&mut self, vhost: &str, queue: &str, credit: usize, start: Start) -> Result<u64, Unknown> {
         let found = self.broker.find_vhost(vhost.as_bytes());
         let found = found.and_then(|vhost| self.broker.find_queue(vhost, queue.as_bytes()));
         let id = found.ok_or_else(|| Unknown(format!("no queue '{queue}' in vhost '{vhost}'")))?;
-        let handle = self.locals.subscribe(&mut self.broker, id, credit);
+        let handle = self.locals.subscribe(&mut self.broker, id, credit, start);
         self.broker.work_left = self.broker.limits.work_max;
         self.work();
         Ok(handle)

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyMemoryError, PyTypeError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
 use weft_columns::Constants;
@@ -19,6 +19,7 @@ use weft_engine::convert;
 use weft_engine::inspect::{Cell, Page, Question, Row, TABLES};
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::session::amqp10::Dial;
+use weft_engine::stream::start::Start;
 use weft_engine::{Engine as Native, Limits};
 use weft_journal::{Files, Recovered};
 use weft_wire::amqp091::properties::{Properties, peek};
@@ -328,8 +329,22 @@ impl Engine {
     }
 
     /// A local consumer; returns its handle.
-    fn subscribe(&mut self, py: Python<'_>, vhost: &str, queue: &str, credit: usize) -> PyResult<u64> {
-        self.native.subscribe(vhost, queue, credit).map_err(|unknown| local_error(py, &unknown.0))
+    #[pyo3(signature = (vhost, queue, credit, offset = None))]
+    fn subscribe(
+        &mut self,
+        py: Python<'_>,
+        vhost: &str,
+        queue: &str,
+        credit: usize,
+        offset: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let now_ms = self.native.broker.wall_ns / 1_000_000;
+        let start = offset.map_or(Some(Start::default()), |offset| match offset.extract::<i64>() {
+            Ok(number) => Start::of_number(number),
+            Err(_) => Start::of_text(&offset.extract::<String>().ok()?, now_ms),
+        });
+        let start = start.ok_or_else(|| PyValueError::new_err("offset is first, last, next, a number or an age"))?;
+        self.native.subscribe(vhost, queue, credit, start).map_err(|unknown| local_error(py, &unknown.0))
     }
 
     /// Ends a local consumer; what it has not settled goes back.
@@ -513,6 +528,14 @@ fn delivery<'py>(py: Python<'py>, tag: u64, entry: &weft_engine::queue::ready::E
         }
     };
     let properties = tables::properties(py, &Properties::decode(head).unwrap_or_default())?;
+    if entry.reader > 0 {
+        let headers = match properties.get_item("headers")? {
+            Some(headers) => headers.cast_into::<PyDict>()?,
+            None => PyDict::new(py),
+        };
+        headers.set_item("x-stream-offset", entry.position)?;
+        properties.set_item("headers", headers)?;
+    }
     let (exchange, key) = (tables::text(&message.exchange), tables::text(&message.routing_key));
     let publisher = message.traits.publisher;
     (tag, exchange, key, entry.redelivered, properties, PyBytes::new(py, &body), publisher).into_pyobject(py)

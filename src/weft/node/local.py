@@ -44,6 +44,12 @@ class Message:
     _tag: int = field(repr=False)
     _inbox: Inbox | None = field(repr=False)
 
+    @property
+    def offset(self) -> int | None:
+        """Its place in the stream it was read from."""
+        offset = self.properties.get("headers", {}).get("x-stream-offset")
+        return offset if isinstance(offset, int) else None
+
     def accept(self) -> None:
         """Done: the queue forgets it."""
         self._settle("accepted")
@@ -196,10 +202,10 @@ class Post:
         else:
             self._room.set()
 
-    def subscribe(self, vhost: str, queue: str, credit: int) -> Receiver:
-        """A receiver on a queue that exists."""
+    def subscribe(self, vhost: str, queue: str, credit: int, offset: int | str | None = None) -> Receiver:
+        """A receiver on a queue that exists; on a stream, from an offset on."""
         self._engine.at(monotonic_ns())
-        handle = self._engine.subscribe(vhost, queue, credit)
+        handle = self._engine.subscribe(vhost, queue, credit, offset)
         inbox = self._inboxes[handle] = Inbox(self, handle, credit)
         self._changed()
         return Receiver(self, inbox)

@@ -93,7 +93,7 @@ class FakeEngine:
     def reached(self) -> tuple[int, int]:
         return self.disk
 
-    def subscribe(self, vhost: str, queue: str, credit: int) -> int:
+    def subscribe(self, vhost: str, queue: str, credit: int, offset: int | str | None = None) -> int:
         self._call("subscribe", vhost, queue, credit)
         self._ids += 1
         return self._ids

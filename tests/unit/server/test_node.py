@@ -281,3 +281,20 @@ async def test_a_peer_that_says_nothing_is_cut_and_others_are_served() -> None:
         async with await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/"):
             assert await silent.read() == b""
         writer.close()
+
+
+async def test_a_stream_is_read_again_and_again() -> None:
+    async with weft.Node() as node:
+        node.declare_queue("log", arguments={"x-queue-type": "stream"})
+        for number in range(5):
+            await node.send("log", b"%d" % number)
+        for _ in range(2):
+            async with node.receive("log", offset=2, credit=1) as receiver:
+                for expected in (2, 3, 4):
+                    message = await anext(receiver)
+                    assert (message.offset, message.body) == (expected, b"%d" % expected)
+                    message.accept()
+        with pytest.raises(ValueError, match="offset is first"):
+            node.receive("log", offset="soon")
+        (row,) = (row for row in node.snapshot()["streams"] if row["name"] == "log")
+        assert (row["first_offset"], row["next_offset"], row["readers"]) == (0, 5, 0)
