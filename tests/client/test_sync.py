@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import doctest
 import subprocess
 import sys
 import threading
@@ -33,6 +35,18 @@ def test_it_is_what_the_tool_makes() -> None:
     tool = [sys.executable, str(tree.ROOT / "tools" / "unasync.py"), "--check"]
     ran = subprocess.run(tool, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_examples_in_docstrings_of_both_faces(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import weft.client.fabric
+    import weft.client.sync.fabric
+
+    monkeypatch.setenv("WEFT_URL", url)
+    names = {"asyncio": asyncio, "weft": weft, "sync": sync}
+    for module in (weft.client.fabric, weft.client.sync.fabric):
+        found = doctest.testmod(module, extraglobs=names)
+        assert found.attempted == 6
+        assert found.failed == 0
 
 
 def test_it_has_the_same_names() -> None:

@@ -8,7 +8,7 @@ Rule: every call ends, by its result or by an error that says why; a send is don
 
 from __future__ import annotations
 
-import secrets
+import os
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -40,7 +40,17 @@ OUTLETS_MAX = 128
 
 
 class Fabric:
-    """A client's connection to the messaging fabric: `async with weft.connect() as fabric`."""
+    """A client's connection to the messaging fabric.
+
+    >>> async def main() -> None:
+    ...     async with weft.connect() as fabric:
+    ...         await fabric.send("doc.greetings", {"hello": "world"})
+    ...         async with fabric.receive("doc.greetings") as messages:
+    ...             message = await anext(messages)
+    ...             print(message.body)
+    >>> asyncio.run(main())
+    {'hello': 'world'}
+    """
 
     def __init__(
         self,
@@ -55,7 +65,7 @@ class Fabric:
     ) -> None:
         self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
-        self.name = f"{name or 'weft'}-{secrets.token_hex(6)}"
+        self.name = f"{name or 'weft'}-{os.urandom(6).hex()}"
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
         self._tls = tls
@@ -312,6 +322,14 @@ class Fabric:
 
         With a name the subscription is kept by the node: messages wait while nobody is here, and all who subscribe by
         the name share them.
+
+        >>> async def main() -> None:
+        ...     async with weft.connect() as fabric, fabric.subscribe("doc.prices.#") as prices:
+        ...         await fabric.publish("doc.prices.gold", 2650)
+        ...         message = await anext(prices)
+        ...         print(message.subject, message.body)
+        >>> asyncio.run(main())
+        doc.prices.gold 2650
         """
         address, capabilities = self._dialect.subscribing(topic)
         options: dict[str, Any] = {"capabilities": list(capabilities)}
@@ -338,6 +356,17 @@ class Fabric:
 
         The request waits in the service's queue while no instance is there, for as long as the deadline allows. All
         requests of this client share one reply address, which outlives reconnects.
+
+        >>> async def main() -> None:
+        ...     async with weft.connect() as fabric:
+        ...         @fabric.service("doc.double")
+        ...         def double(request):
+        ...             return request.body * 2
+        ...         await double.start()
+        ...         reply = await fabric.request("doc.double", 21, timeout_s=5)
+        ...         print(reply.body)
+        >>> asyncio.run(main())
+        42
         """
         replies = await self._ready_replies(timeout_s)
         data, content_type = encode(body)

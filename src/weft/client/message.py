@@ -7,13 +7,15 @@ Rule: a message that nobody decided on goes back to its queue when its receiver 
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from weft._kernel import Delivery
 from weft.client.codecs import decode
 from weft.client.links import Inlet
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
 
 
 class Message:

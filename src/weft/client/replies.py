@@ -10,7 +10,7 @@ keeps replies for `KEEP_S` while nobody is connected.
 from __future__ import annotations
 
 import itertools
-import secrets
+import os
 from typing import Any
 
 from weft._kernel import Delivery
@@ -45,7 +45,7 @@ class Replies(Inlet):
         self._waiting: dict[str, Any] = {}
         self._ids = itertools.count()
         # A client of the same name, before this one, may get late replies: they must not be taken for ours.
-        self._token = secrets.token_hex(4)
+        self._token = os.urandom(4).hex()
         self.number = core.machine.attach_receiver("replies", address, **options)
         core.add(self)
 

@@ -9,7 +9,7 @@ Rule: every call ends, by its result or by an error that says why; a send is don
 
 from __future__ import annotations
 
-import secrets
+import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,17 @@ OUTLETS_MAX = 128
 
 
 class Fabric:
-    """A client's connection to the messaging fabric: `with sync.connect() as fabric`."""
+    """A client's connection to the messaging fabric.
+
+    >>> def main() -> None:
+    ...     with sync.connect() as fabric:
+    ...         fabric.send("doc.greetings", {"hello": "world"})
+    ...         with fabric.receive("doc.greetings") as messages:
+    ...             message = next(messages)
+    ...             print(message.body)
+    >>> main()
+    {'hello': 'world'}
+    """
 
     def __init__(
         self,
@@ -56,7 +66,7 @@ class Fabric:
     ) -> None:
         self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
-        self.name = f"{name or 'weft'}-{secrets.token_hex(6)}"
+        self.name = f"{name or 'weft'}-{os.urandom(6).hex()}"
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
         self._tls = tls
@@ -313,6 +323,14 @@ class Fabric:
 
         With a name the subscription is kept by the node: messages wait while nobody is here, and all who subscribe by
         the name share them.
+
+        >>> def main() -> None:
+        ...     with sync.connect() as fabric, fabric.subscribe("doc.prices.#") as prices:
+        ...         fabric.publish("doc.prices.gold", 2650)
+        ...         message = next(prices)
+        ...         print(message.subject, message.body)
+        >>> main()
+        doc.prices.gold 2650
         """
         address, capabilities = self._dialect.subscribing(topic)
         options: dict[str, Any] = {"capabilities": list(capabilities)}
@@ -339,6 +357,17 @@ class Fabric:
 
         The request waits in the service's queue while no instance is there, for as long as the deadline allows. All
         requests of this client share one reply address, which outlives reconnects.
+
+        >>> def main() -> None:
+        ...     with sync.connect() as fabric:
+        ...         @fabric.service("doc.double")
+        ...         def double(request):
+        ...             return request.body * 2
+        ...         double.start()
+        ...         reply = fabric.request("doc.double", 21, timeout_s=5)
+        ...         print(reply.body)
+        >>> main()
+        42
         """
         replies = self._ready_replies(timeout_s)
         data, content_type = encode(body)
