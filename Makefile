@@ -75,6 +75,7 @@ generated: $(VENV)/.tools ## compare generated files with their schema
 	$(PY) tools/config_schema.py --check
 	$(PY) tools/unasync.py --check
 	$(PY) tools/management_schema.py --check
+	$(PY) tools/http_reference.py --check
 
 .PHONY: format
 format: setup ## format and repair what can be repaired

@@ -275,6 +275,8 @@ class Engine:
 
         The order is by `sort`, a column, then by virtual host and name.
         """
+    def vhosts(self) -> list[tuple[str, int, int, int, int]]:
+        """(name, queues, ready, unsettled, connections) of every virtual host."""
     def sessions(self, conns: list[int] | None = None) -> list[dict[str, Any]]:
         """Every channel and session of these connections, or of all."""
     def latencies(self) -> list[tuple[str, int | None, int, tuple[int, int, int, int]]]:

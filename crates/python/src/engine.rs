@@ -444,6 +444,11 @@ impl Engine {
         Ok((page.total, page.matched, rows(py, &page.rows)?))
     }
 
+    /// (name, queues, ready, unsettled, connections) of every virtual host.
+    fn vhosts(&self) -> Vec<(String, u64, u64, u64, u64)> {
+        self.native.vhosts()
+    }
+
     /// Every channel and session of these connections, or of all.
     #[pyo3(signature = (conns = None))]
     fn sessions<'py>(&self, py: Python<'py>, conns: Option<Vec<u64>>) -> PyResult<Bound<'py, PyList>> {

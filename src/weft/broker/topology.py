@@ -348,10 +348,10 @@ class Topology:
         tables = self._vhosts.get(vhost)
         return None if tables is None else tables.exchanges.get(name)
 
-    def has_bindings(self, vhost: str, exchange: str) -> bool:
-        """Is anything bound to this exchange?"""
+    def count_bindings(self, vhost: str, exchange: str) -> int:
+        """How many bindings lead away from this exchange?"""
         tables = self._vhosts.get(vhost)
-        return tables is not None and bool(tables.bindings.of_source(exchange))
+        return 0 if tables is None else len(tables.bindings.of_source(exchange))
 
     def resolve(self, vhost: str, address: str) -> tuple[str, str]:
         """The exchange and routing key that an existing address stands for; Refused(404) if there is none."""

@@ -34,7 +34,7 @@ class Management:
         self.events = Events(
             host.engine,
             host.name,
-            is_heard=lambda: host.topology.has_bindings(VHOST, EXCHANGE),
+            is_heard=lambda: host.topology.count_bindings(VHOST, EXCHANGE) > 0,
             changed=host.driver.advance_soon,
         )
         self.manager = Manager(host, self.events)

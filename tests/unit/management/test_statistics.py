@@ -142,3 +142,23 @@ async def test_pages_are_cut_sorted_and_filtered_by_the_kernel(node: weft.Node, 
     assert page["results"] == [["page05"], ["page15"], ["page25"]]
     _, page = await console.ask("QUERY", {"where": {"ready": 7}, "attributeNames": ["name"]}, **names)
     assert page["results"] == [["page07"]]
+
+
+async def test_barriers_and_streams(node: weft.Node, console: Console) -> None:
+    node.declare_queue("once", arguments={"x-barrier": "message-id"})
+    for name in ("a", "a", "b"):
+        await node.send("once", b"x", message_id=name)
+    (barrier,) = await console.rows("barrier")
+    assert (barrier["name"], barrier["duplicate"], barrier["ids"]) == ("queue/once", 1, 2)
+    assert (await console.ask("CREATE", type="stream", name="log"))[0] == 201
+    for _ in range(3):
+        await node.send("log", b"x")
+    _, stream = await console.ask("READ", type="stream", name="log")
+    assert (stream["appended"], stream["next_offset"], stream["type"]) == (3, 3, "stream")
+
+
+async def test_a_virtual_host_sums_up(node: weft.Node, console: Console) -> None:
+    await node.send("one", b"x")
+    await node.send("two", b"x")
+    (vhost,) = await console.rows("vhost")
+    assert (vhost["tag"], vhost["ready"], vhost["connections"]) == ("here:/", 2, 1)

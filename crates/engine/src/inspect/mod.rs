@@ -127,6 +127,27 @@ impl Engine {
         ])
     }
 
+    /// Every virtual host: its name, and the queues, ready and unsettled messages and connections in it.
+    pub fn vhosts(&self) -> Vec<(String, u64, u64, u64, u64)> {
+        let mut totals: BTreeMap<VhostId, (u64, u64, u64, u64)> = BTreeMap::new();
+        for (_, queue) in self.broker.queues.iter().filter(|(_, queue)| !queue.is_own()) {
+            let total = totals.entry(queue.vhost).or_default();
+            total.0 += 1;
+            total.1 += queue.len() as u64;
+            total.2 += queue.unsettled as u64;
+        }
+        for (_, conn) in self.conns.iter() {
+            if let Some(principal) = self.broker.principal(conn.io.principal) {
+                totals.entry(principal.vhost).or_default().3 += 1;
+            }
+        }
+        let named = self.broker.vhosts.iter().map(|(id, vhost)| {
+            let (queues, ready, unsettled, conns) = totals.get(&id).copied().unwrap_or_default();
+            (String::from_utf8_lossy(&vhost.name).into_owned(), queues, ready, unsettled, conns)
+        });
+        named.collect()
+    }
+
     /// How long messages take on this node: name, durations counted, quantiles. Time in queue comes a second time by
     /// the size of the body, with the largest size of each bucket (None: any larger).
     pub fn latencies(&self) -> Vec<(&'static str, Option<u64>, u64, Quantiles)> {

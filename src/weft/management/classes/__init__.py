@@ -8,6 +8,7 @@ Rule: schema/management.json.
 
 from __future__ import annotations
 
+from weft.management.classes.barriers import Barriers
 from weft.management.classes.connections import Connections, Links, Sessions
 from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
 from weft.management.classes.node import NodeClass
@@ -28,5 +29,6 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("queue", Queues(manager))
     manager.register("stream", Streams(manager))
     manager.register("binding", Bindings(manager))
+    manager.register("barrier", Barriers(manager))
     manager.register("user", Users(manager, peers))
     manager.register("permission", PermissionsClass(manager))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 from urllib.parse import quote
@@ -34,23 +33,10 @@ class Vhosts(Provider):
         self._host = manager.host
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - it lists the scopes themselves
-        names = caller.vhosts()
-        columns = ["vhost", "ready", "unsettled"]
-        queues, ready, unsettled = Counter[str](), Counter[str](), Counter[str]()
-        for row in self._host.engine.page("queues", vhosts=names, columns=columns)[2]:
-            queues[row["vhost"]] += 1
-            ready[row["vhost"]] += row["ready"]
-            unsettled[row["vhost"]] += row["unsettled"]
-        connections = Counter(row["vhost"] for row in self._host.engine.page("connections", columns=["vhost"])[2])
-        for name in names:
-            yield {
-                "name": name,
-                "tag": f"{self._host.name}:{name}",
-                "queues": queues[name],
-                "ready": ready[name],
-                "unsettled": unsettled[name],
-                "connections": connections[name],
-            }
+        totals = {row[0]: row[1:] for row in self._host.engine.vhosts()}
+        for name in caller.vhosts():
+            counted = dict(zip(("queues", "ready", "unsettled", "connections"), totals[name], strict=True))
+            yield {"name": name, "tag": f"{self._host.name}:{name}", **counted}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         caller.require("administrator")
@@ -85,6 +71,7 @@ class Exchanges(Provider):
         row["durable"] = exchange is None or exchange.durable
         row["auto_delete"] = exchange is not None and exchange.auto_delete
         row["arguments"] = {} if exchange is None else exchange.arguments
+        row["bindings"] = self._host.topology.count_bindings(row["vhost"], row["name"])
         if exchange is not None:
             row["type"] = exchange.type
         return row
