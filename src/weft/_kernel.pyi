@@ -195,6 +195,10 @@ class Engine:
         """Nothing more comes: bring the store into the shape that opens fastest. Then run jobs until none is left."""
     def recovered(self) -> dict[str, Any]:
         """What was found on disk at the start."""
+    def unclaimed(self) -> int:
+        """Messages on disk of queues that nobody has declared."""
+    def drop_unclaimed(self) -> None:
+        """Everything that exists has been declared: what is on disk for others goes."""
 
     # decisions
     def apply(self, changes: Sequence[Change]) -> int: ...

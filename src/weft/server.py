@@ -88,6 +88,7 @@ class Node:
         """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
         self._parts: _Parts | None = None
+        self._unclaimed = 0, False
         self._container = Container(self)
 
     # life
@@ -122,6 +123,10 @@ class Node:
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
             driver.apply(topology.start())
+            self._unclaimed = engine.unclaimed(), not store.is_new
+            if not store.is_new:
+                # The definitions are whole, so a queue that is not among them was deleted just before the end.
+                engine.drop_unclaimed()
             driver.apply(_configure(policy, topology, configuration, users))
             life.push_async_callback(management.stop)
             management.start()
@@ -201,7 +206,8 @@ class Node:
 
     def recovered(self) -> dict[str, Any]:
         """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
-        return self._running.engine.recovered()
+        unclaimed, dropped = self._unclaimed
+        return self._running.engine.recovered() | {"dropped" if dropped else "unclaimed": unclaimed}
 
     def read_log(
         self,

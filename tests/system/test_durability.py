@@ -6,6 +6,8 @@ disk, only on what a killed process leaves behind. Rules: docs/guides/durability
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,34 @@ def test_a_message_in_two_queues_is_as_safe_as_the_stricter_one_wants(node: Livi
     node.restart(kill=True)
     channel = node.channel()
     assert [depth(channel, level) for level in ("sync", "write", "memory")] == [1, 1, 0]
+
+
+def test_messages_of_a_queue_that_is_no_longer_defined_go(node: LivingNode) -> None:
+    fill(node, "kept")
+    fill(node, "gone")
+    node.stop()
+    with closing(sqlite3.connect(node.folder / "definitions.sqlite")) as database, database:
+        database.execute("DELETE FROM queues WHERE name = 'gone'")
+    node.start()
+    assert f"dropped {COUNT} messages of queues that are deleted" in node.said
+    node.restart(kill=False)
+    assert "dropped" not in node.said
+    assert depth(node.channel(), "kept") == COUNT
+
+
+def test_messages_are_left_alone_where_the_definitions_are_lost(node: LivingNode) -> None:
+    fill(node, "queue")
+    node.stop()
+    saved = node.folder.parent / "saved"
+    saved.mkdir()
+    for path in node.folder.glob("definitions.*"):
+        path.rename(saved / path.name)
+    node.start()
+    assert f"left alone {COUNT} messages" in node.said
+    node.stop()
+    for path in node.folder.glob("definitions.*"):
+        path.unlink()
+    for path in saved.iterdir():
+        path.rename(node.folder / path.name)
+    node.start()
+    assert depth(node.channel(), "queue") == COUNT

@@ -266,6 +266,16 @@ impl Engine {
         Ok(dict)
     }
 
+    /// Messages on disk of queues that nobody has declared.
+    fn unclaimed(&self) -> u64 {
+        self.native.broker.unclaimed()
+    }
+
+    /// Everything that exists has been declared: what is on disk for others goes.
+    fn drop_unclaimed(&mut self) {
+        self.native.broker.drop_unclaimed();
+    }
+
     /// Decisions, in order.
     fn apply(&mut self, py: Python<'_>, changes: &Bound<'_, PySequence>) -> PyResult<u32> {
         let changes = changes.try_iter()?.map(|item| change(&item?)).collect::<PyResult<Vec<_>>>()?;

@@ -100,6 +100,10 @@ def _tell_recovered(found: Mapping[str, Any]) -> None:
     """One line about what was on disk, and one for each stretch of it that was no good."""
     if found.get("messages"):
         _say(f"recovered {found['messages']} messages in {found['queues']} queues")
+    if found.get("dropped"):
+        _say(f"dropped {found['dropped']} messages of queues that are deleted")
+    if found.get("unclaimed"):
+        _say(f"left alone {found['unclaimed']} messages of queues that the definitions, which are new, do not know")
     for place in found.get("torn", ()):
         _say(f"cut off what was not written to its end: {place}")
     for place in found.get("damaged", ()):

@@ -24,6 +24,9 @@ const FETCH_BYTES_EACH: usize = 2 << 10;
 /// Bytes on their way to the disk beyond which publishers wait for it.
 const UNWRITTEN_BYTES_MAX: usize = 2 << 20;
 
+/// Queues and exchanges that are declared have numbers up to here; the node's own are larger.
+const DECLARED_MAX: u64 = 1 << 62;
+
 /// The journal with what the broker has to remember about it.
 pub struct Store {
     pub journal: Journal,
@@ -227,6 +230,23 @@ impl Broker {
         if let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) {
             store.journal.delete_queue(queue_no);
         }
+    }
+
+    /// Messages on disk of queues that nobody has declared.
+    pub fn unclaimed(&self) -> u64 {
+        let found = self.store.iter().flat_map(|store| &store.found);
+        found.filter(|found| found.queue_no <= DECLARED_MAX).map(|found| found.messages).sum()
+    }
+
+    /// Everything that exists has been declared: what is on disk for others goes.
+    pub fn drop_unclaimed(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        let (gone, own) =
+            std::mem::take(&mut store.found).into_iter().partition(|found| found.queue_no <= DECLARED_MAX);
+        store.found = own;
+        store.found_ids.retain(|ids| ids.barrier_no > DECLARED_MAX);
+        let gone: Vec<RecoveredQueue> = gone;
+        gone.into_iter().for_each(|found| store.journal.delete_queue(found.queue_no));
     }
 
     /// Is the next message of a queue still on its way from the disk?
