@@ -10,9 +10,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pika
 import pytest
 
-from interop.support import depth
+from interop.support import depth, receive
 
 from .conftest import StartNode
 from .living import PERSISTENT, LivingNode
@@ -89,3 +90,27 @@ def test_messages_are_left_alone_where_the_definitions_are_lost(node: LivingNode
         path.rename(node.folder / path.name)
     node.start()
     assert depth(node.channel(), "queue") == COUNT
+
+
+def test_a_message_that_waits_for_its_time_survives_a_kill(node: LivingNode) -> None:
+    channel = node.channel(confirms=True)
+    arguments = {"x-delayed-type": "direct", "x-barrier": "message-id"}
+    channel.exchange_declare("later", "x-delayed-message", durable=True, arguments=arguments)
+    for queue in ("key", "copy", "hidden"):
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "later", queue)
+    headers = {"x-delay": 3_000, "CC": ["copy"], "BCC": ["hidden"]}
+    for ident, mode in (("kept", 2), ("kept", 2), ("transient", 1)):
+        properties = pika.BasicProperties(delivery_mode=mode, message_id=ident, headers=headers)
+        channel.basic_publish("later", "key", ident.encode(), properties)
+    node.restart(kill=True)
+    channel = node.channel(confirms=True)
+    assert [depth(channel, queue) for queue in ("key", "copy", "hidden")] == [0, 0, 0]
+    # It is known as well: a duplicate after the crash is still a duplicate.
+    properties = pika.BasicProperties(delivery_mode=2, message_id="kept", headers=headers)
+    channel.basic_publish("later", "key", b"again", properties)
+    for queue in ("key", "copy", "hidden"):
+        assert [bytes(each.body) for each in receive(channel, queue, 1)] == [b"kept"]
+    node.restart(kill=False)
+    channel = node.channel()
+    assert [depth(channel, queue) for queue in ("key", "copy", "hidden")] == [0, 0, 0]

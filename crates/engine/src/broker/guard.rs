@@ -199,5 +199,6 @@ impl Broker {
         if let Some(barrier) = self.renew_barrier(None, Some(settings)) {
             self.fabric = *barrier;
         }
+        self.find_delayed();
     }
 }

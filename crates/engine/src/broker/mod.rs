@@ -5,6 +5,7 @@
 //! business. Rules: decision 0003 (grants per principal), docs/concepts.
 
 mod deadletter;
+mod delayed;
 mod guard;
 mod moving;
 mod publish;
@@ -33,8 +34,8 @@ use crate::timers::{Due, Timers};
 
 use deadletter::Dying;
 pub use deadletter::{Death, Reason};
+use delayed::Delayed;
 pub use moving::{MOVE_COUNT_MAX, Moved};
-use publish::Delayed;
 pub use publish::Published;
 pub use settle::Outcome;
 pub use stored::{ReadFor, Store};

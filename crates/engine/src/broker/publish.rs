@@ -13,7 +13,6 @@ use super::{Broker, Dying, Reason};
 use crate::durability::Durability;
 use crate::fields;
 use crate::message::{Message, Name};
-use crate::queue::ready::NEVER;
 use crate::queue::{Offer, QueueId};
 use crate::routing::{Dest, ExchangeId};
 use crate::stream::tap;
@@ -31,13 +30,6 @@ pub struct Published {
     pub rejected: bool,
     /// It, or the first copy of what was held back, is safe once the disk has it.
     pub stored: bool,
-}
-
-/// A message that waits for its time.
-pub(super) struct Delayed {
-    exchange: ExchangeId,
-    message: Rc<Message>,
-    more_keys: Vec<Box<[u8]>>,
 }
 
 impl Broker {
@@ -241,37 +233,11 @@ impl Broker {
         }
     }
 
-    /// Keeps a message until its time, then routes it as `publish` would. The barrier of its exchange looks at it now.
-    pub fn delay(
-        &mut self,
-        exchange: ExchangeId,
-        message: &Rc<Message>,
-        more_keys: &[Box<[u8]>],
-        delay_ms: u64,
-    ) -> Published {
-        let guarded = self.exchanges.get(exchange).is_some_and(|exchange| exchange.barrier.is_some());
-        let known = guarded && self.guard(Place::Exchange(exchange), message);
-        let mut published = Published { queues: usize::from(!known), ..Published::default() };
-        self.settle_guards(message, &mut published, true);
-        if known {
-            return published;
-        }
-        self.delayed_count += 1;
-        let delayed = Delayed { exchange, message: Rc::clone(message), more_keys: more_keys.to_vec() };
-        self.delayed.insert(self.delayed_count, delayed);
-        let at_ns = self.now_ns.saturating_add(delay_ms.saturating_mul(1_000_000)).min(NEVER - 1);
-        self.timers.set(at_ns, Due::Delayed(self.delayed_count));
-        published
-    }
-
-    /// A delayed message's time has come.
-    pub fn release_delayed(&mut self, number: u64) {
-        if let Some(Delayed { exchange, message, more_keys }) = self.delayed.remove(&number) {
-            let more_keys: Vec<&[u8]> = more_keys.iter().map(|key| &**key).collect();
-            let targets = self.route_past(Some(exchange), exchange, &message, &more_keys);
-            self.deliver_to(exchange, &targets, &message);
-            self.route = targets;
-        }
+    /// Routes a message that the barrier of its exchange has let pass before.
+    pub(super) fn publish_past(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[&[u8]]) {
+        let targets = self.route_past(Some(exchange), exchange, message, more_keys);
+        self.deliver_to(exchange, &targets, message);
+        self.route = targets;
     }
 
     /// A word that only this node knows, for the direct reply-to address of a channel.
@@ -304,10 +270,5 @@ impl Broker {
     /// Is there any exchange whose choice depends on more than the routing key?
     pub fn has_headers_exchanges(&self) -> bool {
         self.headers_bound > 0
-    }
-
-    /// Messages that wait for their time.
-    pub fn delayed_len(&self) -> usize {
-        self.delayed.len()
     }
 }

@@ -64,6 +64,8 @@ pub enum ReadFor {
     Retention(QueueId, u64),
     /// Readers with a name; from this position of their records on.
     Offsets(u64),
+    /// Delayed messages, from this position on.
+    Delayed(u64),
 }
 
 impl Store {
@@ -310,6 +312,7 @@ impl Broker {
             ReadFor::Reader(id, lane) => return self.read_came(id, lane, &done.messages),
             ReadFor::Retention(id, offset) => return self.asked(id, offset, Some(&done.messages)),
             ReadFor::Offsets(from) => return self.offsets_came(from, &done.messages),
+            ReadFor::Delayed(from) => return self.delayed_came(from, &done.messages),
         };
         if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
             cold.reading = false;
