@@ -83,6 +83,25 @@ def weft_request(port: int, count: int) -> None:
     run(main())
 
 
+def weft_dynamic(port: int, count: int) -> None:
+    """Requests as most libraries make them: an address of its own for each reply."""
+    import weft
+
+    async def main() -> None:
+        async with weft.connect(f"amqp://127.0.0.1:{port}") as fabric, fabric.session() as session:
+            started, trips = start(), []
+            for _ in range(count):
+                before = time.perf_counter()
+                replies = await session.receiver(None, dynamic=True, window=1).ready()
+                await fabric.send("bench-rpc", BODY, durable=False, reply_to=replies.address, correlation_id="c")
+                await anext(replies)
+                trips.append(time.perf_counter() - before)
+                await replies.close()
+            report(started, count, trips)
+
+    run(main())
+
+
 def weft_memory(_port: int, count: int) -> None:
     import weft
 

@@ -29,6 +29,7 @@ def clients(bench: Bench, quick: bool) -> list[Row]:
     sent: Runs = {name: [] for name in ("weft", "aio_pika", "pika", "qpid_proton")}
     received: Runs = {name: [] for name in sent}
     asked: Runs = {name: [] for name in ("weft", "aio_pika")}
+    dynamic: Runs = {"weft": []}
     memory: Runs = {"weft": []}
     for _ in range(bench.repetitions):
         for name in sent:
@@ -37,8 +38,12 @@ def clients(bench: Bench, quick: bool) -> list[Row]:
         for name in asked:
             with _serving(name, port):
                 asked[name].append(_run(bench, name, "request", port, requests))
+        with _serving("weft", port):
+            dynamic["weft"].append(_run(bench, "weft", "dynamic", port, requests // 4))
         memory["weft"].append(_run(bench, "weft", "memory", 0, requests))
-    return _rows(sent, received, asked, memory)
+    rows = _rows(sent, received, asked, memory)
+    rows.insert(-1, row("  with a reply address of its own for each request", "µs", dynamic, "p50_us"))
+    return rows
 
 
 def _rows(sent: Runs, received: Runs, asked: Runs, memory: Runs) -> list[Row]:

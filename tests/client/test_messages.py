@@ -173,3 +173,32 @@ async def test_nothing_works_outside_of_its_context() -> None:
     fabric = weft.connect("weft+memory:")
     with pytest.raises(weft.LocalProtocolError, match="not open"):
         await fabric.send("q", b"")
+
+
+async def test_a_peer_that_opens_only_to_close_is_not_called_all_the_time() -> None:
+    """A peer without manners: it answers everything until `open`, then hangs up."""
+    calls = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        await reader.readexactly(8)
+        writer.write(
+            b"AMQP\x03\x01\x00\x00" + bytes.fromhex("0000001c020100000053 40c00f01e00c01a309414e4f4e594d4f5553")
+        )
+        await reader.read(4096)
+        writer.write(bytes.fromhex("00000010020100000053 44c003015000") + b"AMQP\x00\x01\x00\x00")
+        await reader.read(4096)
+        writer.write(bytes.fromhex("0000001102000000 005310c00401a10170"))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    fabric = weft.connect(f"amqp://127.0.0.1:{port}", timeout_s=5)
+    await fabric.open()
+    with pytest.raises(weft.DeadlineExceeded):
+        await fabric.send("q", b"", timeout_s=1.0)
+    await fabric.close()
+    server.close()
+    assert 1 < calls < 40

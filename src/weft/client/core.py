@@ -28,6 +28,8 @@ from weft.net.memory import connect_here
 
 DIAL_TIMEOUT_S = 10.0
 """Time one target has from the first packet to an open connection."""
+STEADY_S = 1.0
+"""A connection that lasted so long was a good one."""
 CLOSE_TIMEOUT_S = 3.0
 """Time the peer has to answer a close."""
 SWEEP_S = 0.1
@@ -138,14 +140,16 @@ class Core:
         while not self.is_closed:
             await asyncio.sleep(next(pauses))
             for target in self.targets:
+                started = monotonic()
                 try:
                     if not await self._serve_at(target):
                         continue
                 except (ConfigError, Refused) as error:
                     self._give_up(error)
                     return
-                # It was open: whatever ended it, the first try to get back comes at once.
-                pauses = delays()
+                # It was open: the first try to get back comes at once, unless the peer opens only to close again.
+                if monotonic() - started > STEADY_S:
+                    pauses = delays()
                 break
 
     async def _serve_at(self, target: Target) -> bool:

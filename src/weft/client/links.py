@@ -84,8 +84,13 @@ class Link:
             late = [ticket for ticket in self._attached if ticket.deadline <= now]
             if late:
                 self._attached = [ticket for ticket in self._attached if ticket.deadline > now]
+            unanswered = [ticket for ticket in self._ended if ticket.deadline <= now]
+            if unanswered:
+                self._ended = [ticket for ticket in self._ended if ticket.deadline > now]
         for ticket in late:
             ticket.fail(too_late(f"{self.address} was not attached in time", reason))
+        for ticket in unanswered:
+            ticket.done()  # nobody waits for a goodbye that does not come
 
     def close(self, ticket: Any = None, *, closed: bool = True) -> None:
         """Detach; the ticket is done when the peer has answered or is gone."""

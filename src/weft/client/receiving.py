@@ -17,7 +17,9 @@ from weft.client.message import Message
 from weft.client.tickets import Ticket
 from weft.model.errors import DeadlineExceeded
 
+READY_S = 30.0
 DRAIN_S = 30.0
+CLOSE_S = 5.0
 TAKE_MAX = 256
 """Deliveries taken from the connection at once."""
 
@@ -81,9 +83,9 @@ class Receiver:
         self._inlet.when_filled(ticket)
         await ticket.wait()
 
-    async def ready(self) -> Self:
-        """Wait until the node has attached it; Refused if it does not."""
-        ticket = Ticket()
+    async def ready(self, timeout_s: float = READY_S) -> Self:
+        """Wait until the node has attached it; Refused if it does not, DeadlineExceeded if there is no node."""
+        ticket = Ticket(monotonic() + timeout_s)
         self._inlet.when_attached(ticket)
         await ticket.wait()
         return self
@@ -110,7 +112,7 @@ class Receiver:
         if self._auto and self._last is not None:
             self._last.accept()
             self._last = None
-        ticket = Ticket(monotonic() + 5)
+        ticket = Ticket(monotonic() + CLOSE_S)
         self._inlet.close(ticket, closed=not detach)
         await ticket.wait()
 

@@ -18,7 +18,9 @@ from weft.client.message import Message
 from weft.client.threads import Ticket
 from weft.model.errors import DeadlineExceeded
 
+READY_S = 30.0
 DRAIN_S = 30.0
+CLOSE_S = 5.0
 TAKE_MAX = 256
 """Deliveries taken from the connection at once."""
 
@@ -82,9 +84,9 @@ class Receiver:
         self._inlet.when_filled(ticket)
         ticket.wait()
 
-    def ready(self) -> Self:
-        """Wait until the node has attached it; Refused if it does not."""
-        ticket = Ticket()
+    def ready(self, timeout_s: float = READY_S) -> Self:
+        """Wait until the node has attached it; Refused if it does not, DeadlineExceeded if there is no node."""
+        ticket = Ticket(monotonic() + timeout_s)
         self._inlet.when_attached(ticket)
         ticket.wait()
         return self
@@ -111,7 +113,7 @@ class Receiver:
         if self._auto and self._last is not None:
             self._last.accept()
             self._last = None
-        ticket = Ticket(monotonic() + 5)
+        ticket = Ticket(monotonic() + CLOSE_S)
         self._inlet.close(ticket, closed=not detach)
         ticket.wait()
 
