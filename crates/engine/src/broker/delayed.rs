@@ -127,10 +127,11 @@ impl Broker {
     pub(super) fn delayed_came(&mut self, from: u64, messages: &Messages) {
         let wall_ms = self.wall_ns / 1_000_000;
         let mut next = from;
+        let mut names = record::Names::default();
         for stored in messages.iter() {
             next = stored.position + 1;
             let Some((vhost, exchange, more_keys, head)) = decode(stored.head) else { continue };
-            if let Some(message) = record::decode(head, stored.body, &self.own_account) {
+            if let Some(message) = record::decode(head, stored.body, &self.own_account, &mut names) {
                 let delayed = Delayed { vhost, exchange, message: Rc::new(message), more_keys, stored: true };
                 self.wait_until_due(stored.position, delayed, stored.expires_ms.saturating_sub(wall_ms));
             }
