@@ -216,6 +216,23 @@ def columns(bench: Bench, quick: bool) -> list[Row]:
     ]  # fmt: skip
 
 
+def hop(bench: Bench, quick: bool) -> list[Row]:
+    """Messages moved from one node to another, beside RabbitMQ's shovel."""
+    options = ["--count", "50000", "--runs", "1"] if quick else ["--runs", str(bench.repetitions)]
+    command = [sys.executable, str(Path(__file__).with_name("hop.py")), *options]
+    bench.say("hop: " + " ".join(command[1:]))
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if ran.returncode:
+        raise BenchError(f"hop.py failed:\n{ran.stderr[-2000:]}")
+    found: dict[str, dict[str, float]] = json.loads(ran.stdout.splitlines()[-1])
+    own, added = ({name: figures[key] for name, figures in found.items()} for key in ("own", "hop"))
+    met = all_of(at_most(added, 1 / 6, "rabbitmq"), added["weft"] <= 1.5 * own["weft"])
+    return [
+        Row("CPU of one node per 1 KiB message, acknowledged", "µs", own),
+        Row("CPU that a hop adds, both nodes, acknowledged", "µs", added, "≤ 1.5 × one node, ≤ 1/6 of shovel", met),
+    ]
+
+
 def spark(bench: Bench, quick: bool) -> list[Row]:
     """Streams in Spark, in a process of their own; the other figures are Spark's own files and Python tuples."""
     command = [sys.executable, str(Path(__file__).with_name("spark_streams.py")), "--runs", str(bench.repetitions)]
@@ -276,5 +293,6 @@ MEASURES = (
     Measure("streams", streams, False, "appending to a stream, and reading it back"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
+    Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),
     Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -134,9 +134,10 @@ def rabbitmq_installed() -> bool:
     return RABBITMQ_SERVER.exists() and shutil.which("epmd") is not None
 
 
-def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",)) -> Peer:
-    """Start Debian's RabbitMQ with its own ports, folders, cookie and name service."""
+def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",), advanced: str = "[].") -> Peer:
+    """Start Debian's RabbitMQ with its own ports, folders, cookie and name service; `advanced` is Erlang terms."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "advanced.config").write_text(advanced)
     port, names_port = free_port(), free_port()
     (folder / "rabbitmq.conf").write_text(RABBITMQ_CONFIG.format(host=HOST, port=port))
     (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
@@ -146,6 +147,7 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
         "RABBITMQ_NODENAME": f"peer{port}@localhost",
         "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),

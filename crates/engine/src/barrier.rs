@@ -213,13 +213,13 @@ fn finish(hasher: Sha256) -> Id {
 
 /// The kind of a value is part of it: the number 5 and the text "5" differ.
 /// The identity of a message that came from another node, on its way to one goal here.
-pub fn fabric_id(message: &Message, goal: &[&[u8]]) -> Option<Id> {
-    let mut hasher = Sha256::new_with_prefix(b"g").chain_update(fields::fabric_id(message)?);
+pub fn fabric_id(id: &[u8], goal: &[&[u8]]) -> Id {
+    let mut hasher = Sha256::new_with_prefix(b"g").chain_update(id);
     goal.iter().for_each(|part| {
         hasher.update([0]);
         hasher.update(part);
     });
-    Some(finish(hasher))
+    finish(hasher)
 }
 
 fn digest(kind: u8, bytes: &[u8]) -> Id {

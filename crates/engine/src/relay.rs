@@ -7,8 +7,9 @@
 
 use std::rc::Rc;
 
+use weft_wire::amqp10::peek::annotations;
 use weft_wire::amqp10::sections;
-use weft_wire::amqp10::{Compound, DecodeError, List, Value as Value10, writer};
+use weft_wire::amqp10::{Compound, DecodeError, List, Value as Value10, format, writer};
 use weft_wire::amqp091::properties::{Properties, peek};
 use weft_wire::amqp091::table::{Array, Table, TableWriter, Value as Value091};
 
@@ -33,6 +34,8 @@ pub const DEATHS: &str = "x-opt-deaths";
 
 /// Nodes that a message may pass: more than any network is wide, few enough that a trace stays small.
 pub const NODES_MAX: usize = 64;
+/// Digits of the largest number of a message.
+const SERIAL_DIGITS_MAX: usize = 20;
 /// Bytes of a large data section before its content.
 const DATA_FRONT_BYTES: usize = 8;
 /// Lines of a death record that are taken over from a peer.
@@ -126,7 +129,7 @@ impl<'m> Passed<'m> {
         map.item(|out| writer::put_symbol(out, ID));
         match self.id.and_then(|id| std::str::from_utf8(id).ok()) {
             Some(id) => map.value(&Value10::String(id)),
-            None => map.value(&Value10::String(&format!("{node}:{serial}"))),
+            None => map.item(|out| put_identity(out, node, serial)),
         }
         map.item(|out| writer::put_symbol(out, TRACE));
         map.item(|out| {
@@ -141,6 +144,30 @@ impl<'m> Passed<'m> {
             list.finish();
         });
     }
+}
+
+/// Writes `NODE:SERIAL` as a string; the digits are written once, from behind.
+fn put_identity(out: &mut Vec<u8>, node: &str, serial: u64) {
+    let (mut digits, mut at, mut left) = ([0; SERIAL_DIGITS_MAX], SERIAL_DIGITS_MAX, serial);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    let len = node.len() + 1 + SERIAL_DIGITS_MAX - at;
+    match u8::try_from(len) {
+        Ok(len) => out.extend_from_slice(&[format::STR8, len]),
+        Err(_) => {
+            out.push(format::STR32);
+            out.extend_from_slice(&(len as u32).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(node.as_bytes());
+    out.push(b':');
+    out.extend_from_slice(&digits[at..]);
 }
 
 /// What a message that came from another node says of itself.
@@ -158,18 +185,27 @@ impl<'m> Carried<'m> {
     /// Reads the annotations section of a message.
     pub fn read(section: &'m [u8]) -> Result<Self, DecodeError> {
         let mut carried = Self::default();
+        if annotations(section, |key, value| carried.take(key, value)).is_some() {
+            return Ok(carried);
+        }
+        let mut carried = Self::default();
         for (key, value) in sections::decode_map(section)?.iter() {
-            match key.as_str() {
-                Some(ID) => carried.passed.id = value.as_str().map(str::as_bytes),
-                Some(TRACE) => carried.passed.trace = value.as_list().map_or(Trace::None, Trace::List),
-                Some(EXCHANGE) => carried.exchange = value.as_str(),
-                Some(ROUTING_KEY) => carried.routing_key = value.as_str(),
-                Some(PROPERTIES) => carried.properties = value.as_binary(),
-                Some(DEATHS) => carried.deaths = value.as_list(),
-                _ => {}
-            }
+            carried.take(key.as_str().unwrap_or_default().as_bytes(), value);
         }
         Ok(carried)
+    }
+
+    #[inline]
+    fn take(&mut self, key: &[u8], value: Value10<'m>) {
+        match std::str::from_utf8(key) {
+            Ok(ID) => self.passed.id = value.as_str().map(str::as_bytes),
+            Ok(TRACE) => self.passed.trace = value.as_list().map_or(Trace::None, Trace::List),
+            Ok(EXCHANGE) => self.exchange = value.as_str(),
+            Ok(ROUTING_KEY) => self.routing_key = value.as_str(),
+            Ok(PROPERTIES) => self.properties = value.as_binary(),
+            Ok(DEATHS) => self.deaths = value.as_list(),
+            _ => {}
+        }
     }
 
     /// The 0-9-1 message that travels inside a 1.0 one: its properties and its content. None if it is none.
@@ -242,4 +278,19 @@ fn content(body: &Body) -> Option<Body> {
         _ => return None,
     };
     (body.len() == skip + len).then(|| body.without_front(skip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_the_node_and_the_number() {
+        for (node, serial) in [("a", 0), ("node", 9), ("n", u64::MAX), (&*"x".repeat(255), 10)] {
+            let mut out = Vec::new();
+            put_identity(&mut out, node, serial);
+            let value = weft_wire::amqp10::Reader::new(&out).read();
+            assert_eq!(value, Ok(Value10::String(&std::format!("{node}:{serial}"))));
+        }
+    }
 }

@@ -6,6 +6,7 @@
 //! differently than the general decoder does. Rules: AMQP 1.0 part 3, sections 3.2.1 and 3.2.4.
 
 use super::generated::{descriptor, format};
+use super::value::{List, Value};
 
 /// What a node needs of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,71 @@ pub fn properties(section: &[u8]) -> Option<PropertiesPeek<'_>> {
         }
     }
     fields.is_done().then_some(peek)
+}
+
+/// Calls `each` with the pairs of an annotations section whose keys are short symbols and whose values are text, binary
+/// or lists of short text, as nodes write them. `None`: there is something else, and what was told so far counts for
+/// nothing.
+#[inline]
+pub fn annotations<'a>(section: &'a [u8], mut each: impl FnMut(&'a [u8], Value<'a>)) -> Option<()> {
+    let [format::DESCRIBED, format::SMALLULONG, code, map, body @ ..] = section else { return None };
+    if u64::from(*code) != descriptor::MESSAGE_ANNOTATIONS {
+        return None;
+    }
+    let (count, mut rest) = match (*map, body) {
+        (format::MAP8, [size, count, rest @ ..]) if usize::from(*size) == rest.len() + 1 => (u32::from(*count), rest),
+        (format::MAP32, [a, b, c, d, e, f, g, h, rest @ ..])
+            if u32::from_be_bytes([*a, *b, *c, *d]) as usize == rest.len() + 4 =>
+        {
+            (u32::from_be_bytes([*e, *f, *g, *h]), rest)
+        }
+        _ => return None,
+    };
+    if count % 2 != 0 {
+        return None;
+    }
+    for _ in 0..count / 2 {
+        let (format::SYM8, key, after) = text_or_binary(rest)? else { return None };
+        let (value, after) = match after {
+            [format::LIST8, size, count, items @ ..] => {
+                let (items, after) = items.split_at_checked(usize::from(*size).checked_sub(1)?)?;
+                (Value::List(short_texts(items, *count)?), after)
+            }
+            _ => match text_or_binary(after)? {
+                (format::VBIN8 | format::VBIN32, bytes, after) => (Value::Binary(bytes), after),
+                (format::STR8 | format::STR32, text, after) => (Value::String(std::str::from_utf8(text).ok()?), after),
+                _ => return None,
+            },
+        };
+        each(key, value);
+        rest = after;
+    }
+    rest.is_empty().then_some(())
+}
+
+/// The code, the bytes and what follows of a value that is bytes behind their length.
+#[inline]
+fn text_or_binary(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (code, len, rest) = match bytes {
+        [code @ (format::SYM8 | format::STR8 | format::VBIN8), len, rest @ ..] => (*code, usize::from(*len), rest),
+        [code @ (format::STR32 | format::VBIN32), a, b, c, d, rest @ ..] => {
+            (*code, u32::from_be_bytes([*a, *b, *c, *d]) as usize, rest)
+        }
+        _ => return None,
+    };
+    let (value, rest) = rest.split_at_checked(len)?;
+    Some((code, value, rest))
+}
+
+/// A list of short texts and nothing else.
+fn short_texts(body: &[u8], count: u8) -> Option<List<'_>> {
+    let mut rest = body;
+    for _ in 0..count {
+        let (format::STR8, text, after) = text_or_binary(rest)? else { return None };
+        std::str::from_utf8(text).ok()?;
+        rest = after;
+    }
+    rest.is_empty().then_some(List { count: count.into(), body })
 }
 
 /// The fields of a composite in their most common encodings; `None` is anything else.
@@ -194,7 +260,7 @@ impl<'a> Items<'a> {
 mod tests {
     use super::*;
     use crate::amqp10::samples::{MESSAGE, bytes, damage};
-    use crate::amqp10::{Composite, Header, MessageId, Properties, Symbol, Timestamp, sections};
+    use crate::amqp10::{Composite, Compound, Header, MapBuf, MessageId, Properties, Symbol, Timestamp, sections};
 
     fn section<'a>(composite: &impl Composite<'a>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -225,6 +291,44 @@ mod tests {
         assert_eq!(header(b"\x00\x53\x70\xc0\x04\x02\x40\x50\x04").and_then(|peek| peek.priority), Some(4));
         assert_eq!(header(b"\x00\x53\x70\x45"), Some(HeaderPeek::default()));
         assert_eq!(header(b"\x00\x53\x73\x45"), None);
+    }
+
+    #[test]
+    fn annotations_are_read_as_the_general_decoder_reads_them() {
+        let long = "l".repeat(300);
+        let mut few = MapBuf::new();
+        few.put(Value::Symbol("id"), Value::String("a:1")).put_with(Value::Symbol("trace"), |out| {
+            let mut list = Compound::list(out);
+            ["a", "bc", ""].iter().for_each(|name| list.value(&Value::String(name)));
+            list.finish();
+        });
+        let mut many = few.clone();
+        many.put(Value::Symbol("text"), Value::String(&long)).put(Value::Symbol("bytes"), Value::Binary(&[0xff; 300]));
+        for map in [&MapBuf::new(), &few, &many] {
+            let mut section = Vec::new();
+            sections::put_map(&mut section, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
+            let told = |bytes: &[u8]| {
+                let mut pairs = Vec::new();
+                let peeked = annotations(bytes, |key, value| pairs.push((key.to_vec(), format!("{value:?}"))));
+                peeked.map(|()| pairs)
+            };
+            let general = |bytes: &[u8]| -> Option<Vec<(Vec<u8>, String)>> {
+                let map = sections::decode_map(bytes).ok()?;
+                map.iter().map(|(key, value)| Some((key.as_str()?.as_bytes().to_vec(), format!("{value:?}")))).collect()
+            };
+            assert!(told(&section).is_some_and(|pairs| pairs.len() == map.as_map().len()));
+            assert_eq!(told(&section), general(&section));
+            damage(&section, |copy| {
+                if let (Some(peeked), Some(general)) = (told(copy), general(copy)) {
+                    assert_eq!(peeked, general);
+                }
+            });
+        }
+        let mut other = MapBuf::new();
+        other.put(Value::Symbol("number"), Value::Ulong(1));
+        let mut section = Vec::new();
+        sections::put_map(&mut section, descriptor::MESSAGE_ANNOTATIONS, other.as_map());
+        assert!(annotations(&section, |_, _| ()).is_none());
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Session {
         message.deaths = carried.deaths();
         let subject = carried.routing_key.or(properties.subject);
         let (subject, to) = (subject.unwrap_or_default().as_bytes(), properties.to.map(str::as_bytes));
-        self.send_carried(io, broker, (place, delivery), way, message, (subject, to));
+        self.send_carried(io, broker, (place, delivery), way, (message, carried.passed), (subject, to));
         Ok(())
     }
 
@@ -130,14 +130,14 @@ impl Session {
         broker: &mut Broker,
         (place, delivery): (Place, Delivery),
         way: Way,
-        message: Message,
+        (message, passed): (Message, Passed<'_>),
         (subject, to): (&[u8], Option<&[u8]>),
     ) {
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
         match way {
             Way::Known => {
                 let finished = inlet.finish(message, Extras::default());
-                match inlet.had(broker, &finished.message) {
+                match inlet.had(broker, &finished.message, passed) {
                     Some(published) => {
                         io.direct &= !published.stored;
                         self.answer_delivery(io, place, delivery, Verdict::Accepted);
@@ -157,14 +157,13 @@ impl Session {
 
 impl Inlet {
     /// Has this node had the message already, by another way or before a crash?
-    fn had(&mut self, broker: &mut Broker, message: &Message) -> Option<Published> {
-        self.common.relay.as_ref()?;
+    fn had(&mut self, broker: &mut Broker, message: &Message, passed: Passed<'_>) -> Option<Published> {
+        let id = passed.id.filter(|_| self.common.relay.is_some())?;
         let vhost = broker.vhosts.get(self.vhost).map_or_else(|| broker.no_name(), |vhost| Rc::clone(&vhost.name));
         let mut goal: Vec<&[u8]> = match &self.goal {
             Goal::Queue { queue } => vec![&vhost, b"q", queue],
             _ => vec![&vhost, b"x", &message.exchange, &message.routing_key],
         };
-        let passed = Passed::of(message);
         if self.common.circles {
             // It may come again, but not by the same way.
             passed.trace.visit(|name| {
@@ -172,7 +171,7 @@ impl Inlet {
                 true
             });
         }
-        broker.fabric_barrier(message, &goal)
+        broker.fabric_barrier(message, id, &goal)
     }
 
     /// The answer to a message that goes no further: it was here before, or has gone astray.
