@@ -9,17 +9,22 @@ virtual host leaves out its name.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from weft.management.caller import Caller
 from weft.management.manager import Manager
 from weft.model.errors import ConfigError, Refused
+from weft.model.events import BindingChange, ExchangeDeclare, Operation, QueueDeclare
 from weft.store import User
+from weft.store.tables import encode_table
 
 VERSION = "3.13.0"
 """The RabbitMQ whose definitions these are like."""
+CHUNK = 200
+"""Objects made and stored together, before the loop turns."""
 LOG = logging.getLogger("weft.management")
 _LEFT_OUT = ("policies", "parameters", "global_parameters", "topic_permissions")
 Document = dict[str, Any]
@@ -105,8 +110,7 @@ async def import_(manager: Manager, caller: Caller, document: Document, vhost: s
             values = {right: _text(row, right) for right in ("configure", "write", "read")}
             await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
     for kind in ("exchanges", "queues", "bindings"):
-        for row in _rows(document, kind):
-            await _object(manager, kind, row, vhost if vhost is not None else _text(row, "vhost"))
+        await _make(manager, kind, _rows(document, kind), vhost)
 
 
 async def _user(manager: Manager, caller: Caller, row: Document) -> None:
@@ -123,23 +127,41 @@ async def _user(manager: Manager, caller: Caller, row: Document) -> None:
     await manager.create(caller, "user", "/", _text(row, "name"), values)
 
 
-async def _object(manager: Manager, kind: str, row: Document, vhost: str) -> None:
-    """Definitions are an administrator's: what they name is made without asking for permissions."""
-    arguments = row.get("arguments") if isinstance(row.get("arguments"), dict) else {}
-    topology, node = manager.host.topology, manager.node
+async def _make(manager: Manager, kind: str, rows: list[Document], vhost: str | None) -> None:
+    """Definitions are an administrator's: what they name is made without asking for permissions, many at a time."""
+    host = manager.host
+    by_vhost: dict[str, dict[object, Operation]] = {}
+    for row in rows:
+        place = vhost if vhost is not None else _text(row, "vhost")
+        operation = _operation(manager, kind, row, place)
+        if operation is not None:
+            waiting = by_vhost.setdefault(place, {})
+            waiting[encode_table(row)] = operation
+    for place, waiting in by_vhost.items():
+        operations = list(waiting.values())
+        for start in range(0, len(operations), CHUNK):
+            host.apply(host.topology.run(place, operations[start : start + CHUNK]))
+            await asyncio.sleep(0)
+
+
+def _operation(manager: Manager, kind: str, row: Document, vhost: str) -> Operation | None:
+    """What makes an object; None if it is there, whatever it is like."""
+    topology = manager.host.topology
+    arguments = row.get("arguments")
+    arguments = arguments if isinstance(arguments, dict) else {}
     if kind == "bindings":
-        values: Document = {name: _text(row, name) for name in ("source", "destination", "routing_key")}
-        values |= {"kind": row.get("destination_type", "queue"), "arguments": arguments}
-        if values["source"]:
-            await manager.create(node, "binding", vhost, "", values)
-        return
+        ends = _text(row, "source"), _text(row, "destination"), _text(row, "routing_key")
+        of: Literal["queue", "exchange"] = "exchange" if row.get("destination_type") == "exchange" else "queue"
+        return BindingChange("bind", of, *ends, arguments) if ends[0] else None
     name = _text(row, "name")
-    flags = {flag: bool(row.get(flag, flag == "durable")) for flag in ("durable", "auto_delete")}
-    if kind == "queues" and topology.find_queue(vhost, name) is None:
-        await manager.create(node, "queue", vhost, name, {**flags, "arguments": arguments})
-    if kind == "exchanges" and topology.find_exchange(vhost, name) is None and name:
-        more = {"type": _text(row, "type"), "internal": bool(row.get("internal"))}
-        await manager.create(node, "exchange", vhost, name, {**flags, **more, "arguments": arguments})
+    durable, auto_delete = bool(row.get("durable", True)), bool(row.get("auto_delete"))
+    if kind == "queues":
+        is_new = topology.find_queue(vhost, name) is None
+        return QueueDeclare(name, False, durable, False, auto_delete, arguments) if is_new and name else None
+    if not name or topology.find_exchange(vhost, name) is not None:
+        return None
+    internal = bool(row.get("internal"))
+    return ExchangeDeclare(name, _text(row, "type"), False, durable, auto_delete, internal, arguments)
 
 
 def _rows(document: Document, kind: str) -> list[Document]:

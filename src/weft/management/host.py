@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from weft._kernel import Engine
 from weft.model.changes import Change
-from weft.model.events import Table
+from weft.model.events import Operation, Table
 from weft.node.driver import Driver
 from weft.store import Binding, Exchange, Permission, Queue, User
 
@@ -71,6 +71,7 @@ class TopologyLike(Protocol):
         kind: Literal["queue", "exchange"] = "queue",
         arguments: Table | None = None,
     ) -> list[Change]: ...
+    def run(self, vhost: str, operations: Iterable[Operation]) -> list[Change]: ...
     def add_vhost(self, name: str) -> list[Change]: ...
     def delete_vhost(self, name: str) -> list[Change]: ...
 

@@ -47,6 +47,9 @@ struct Table<T: 'static> {
     name: for<'t> fn(&'t T) -> &'t [u8],
 }
 
+/// A thing with what it is sorted by: a cell, then the rank of its virtual host, its name and its number.
+type Keyed<'e, T> = (Cell, u32, &'e [u8], Id<T>, &'e T);
+
 /// Which rows of a table are wanted, in which order, and what of them.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
@@ -125,6 +128,14 @@ impl Engine {
             ("unroutable", totals.unroutable),
             ("unsettled", unsettled),
         ])
+    }
+
+    /// The place of each virtual host among the names of all.
+    fn vhost_ranks(&self) -> BTreeMap<VhostId, u32> {
+        let mut named: Vec<(VhostId, &[u8])> =
+            self.broker.vhosts.iter().map(|(id, vhost)| (id, &*vhost.name)).collect();
+        named.sort_unstable_by_key(|one| one.1);
+        named.into_iter().enumerate().map(|(rank, (id, _))| (id, rank as u32)).collect()
     }
 
     /// Every virtual host: its name, and the queues, ready and unsettled messages and connections in it.
@@ -268,22 +279,23 @@ impl<T> Table<T> {
     /// The part of `found` that the question asks for, in its order. Only that part is sorted.
     fn cut<'e>(&self, engine: &Engine, question: &Question, found: Vec<(Id<T>, &'e T)>) -> Vec<(Id<T>, &'e T)> {
         let column = question.sort.as_ref().and_then(|sort| self.columns.iter().find(|column| column.0 == sort));
-        let by_name = |one: &T, other: &T| {
-            let vhosts = self.vhost_name(engine, one).cmp(self.vhost_name(engine, other));
-            vhosts.then_with(|| (self.name)(one).cmp((self.name)(other)))
-        };
-        let mut keyed: Vec<(Cell, Id<T>, &T)> = found
+        let ranks = engine.vhost_ranks();
+        let mut keyed: Vec<Keyed<'e, T>> = found
             .into_iter()
-            .map(|(id, thing)| (column.map_or(Cell::Absent, |column| (column.1)(engine, id, thing)), id, thing))
+            .map(|(id, thing)| {
+                let cell = column.map_or(Cell::Absent, |column| (column.1)(engine, id, thing));
+                let rank = (self.vhost)(engine, thing).and_then(|vhost| ranks.get(&vhost)).copied().unwrap_or(0);
+                (cell, rank, (self.name)(thing), id, thing)
+            })
             .collect();
-        let order = |one: &(Cell, Id<T>, &T), other: &(Cell, Id<T>, &T)| {
-            let way = one.0.cmp(&other.0).then_with(|| by_name(one.2, other.2)).then_with(|| one.1.cmp(&other.1));
+        let order = |one: &Keyed<'e, T>, other: &Keyed<'e, T>| {
+            let way = (&one.0, one.1, one.2, one.3).cmp(&(&other.0, other.1, other.2, other.3));
             if question.descending { way.reverse() } else { way }
         };
         let from = question.offset.min(keyed.len());
         let to = question.count.map_or(keyed.len(), |count| from.saturating_add(count).min(keyed.len()));
         part(&mut keyed, from, to, order);
-        keyed.drain(from..to).map(|(_, id, thing)| (id, thing)).collect()
+        keyed.drain(from..to).map(|(_, _, _, id, thing)| (id, thing)).collect()
     }
 }
 
