@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from weft.model.errors import ConfigError
+from weft.spark.lake import file_system
 
 BATCH = re.compile(r"(\d{12})(?:-(\d{12}))?\.parquet$")
 MERGE_FILES = 64
@@ -35,11 +35,7 @@ class Store:
     @property
     def files(self) -> tuple[fs.FileSystem, str]:
         """The file system, and the path in it."""
-        try:
-            system, root = fs.FileSystem.from_uri(self.url) if "://" in self.url else (fs.LocalFileSystem(), self.url)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ConfigError(f"lake {self.url}: {error}") from None
-        return system, root.rstrip("/")
+        return file_system(self.url)
 
     def path(self, *parts: str) -> str:
         """A place under the folder, as Spark names it."""
@@ -66,10 +62,8 @@ class Store:
 
     def silver(self, spark: SparkSession, table: str) -> DataFrame | None:
         """Everything a job made of all batches; None before the first."""
-        paths = [path for _, _, path in self._batches(table)]
-        local = "://" not in self.url
-        scheme = "" if local else self.url.partition("://")[0] + "://"
-        return spark.read.parquet(*[scheme + path for path in paths]) if paths else None
+        names = [path.rpartition("/")[2] for _, _, path in self._batches(table)]
+        return spark.read.parquet(*[self.path("silver", table, name) for name in names]) if names else None
 
     def merge_silver(self, table: str, before: int) -> None:
         """Put files of batches that are done for good into one, when there are many."""

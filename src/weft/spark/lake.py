@@ -49,13 +49,8 @@ class Lake:
     def place(self) -> tuple[fs.FileSystem, str]:
         """The file system and the folder in it, opened once per process."""
         if not self._place:
-            try:
-                system, root = (
-                    fs.FileSystem.from_uri(self.url) if "://" in self.url else (fs.LocalFileSystem(), self.url)
-                )
-            except (pa.ArrowInvalid, OSError) as error:
-                raise ConfigError(f"lake {self.url}: {error}") from None
-            self._place.append((system, f"{root.rstrip('/')}/streams"))
+            system, root = file_system(self.url)
+            self._place.append((system, f"{root}/streams"))
         return self._place[0]
 
     def files(self, extent: Extent) -> list[tuple[int, int, str]]:
@@ -119,6 +114,17 @@ class Lake:
 
     def report(self, query: str, position: Position) -> None:
         """Files have nobody to tell."""
+
+
+def file_system(url: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URL, and the path in it. Spark's word for S3 is `s3a`, pyarrow's `s3`."""
+    try:
+        if "://" not in url:
+            return fs.LocalFileSystem(), url.rstrip("/")
+        system, root = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(f"lake {url}: {error}") from None
+    return system, root.rstrip("/")
 
 
 def _folders(system: fs.FileSystem, path: str) -> list[str]:
