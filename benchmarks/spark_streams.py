@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,9 +30,9 @@ async def fill(node: Peer, count: int) -> None:
     import weft
 
     async with weft.connect(f"amqp://{node.host}:{node.port}") as fabric:
-        body = b"x" * BODY_BYTES
         for start in range(0, count, 4096):
-            part = [body] * min(4096, count - start)
+            # No two alike: Parquet would keep equal ones once.
+            part = [os.urandom(BODY_BYTES) for _ in range(min(4096, count - start))]
             await fabric.send_many("/queues/rows", part, headers={"tenant": "x", "tier": "edge"}, subject="event")
 
 

@@ -20,6 +20,9 @@ from weft.spark.offsets import DataLost, Extent, Position
 ROWS_PER_BATCH = 4_096
 """Some megabytes of 1 KiB messages: Spark takes batches of this size fastest."""
 
+NARROW_ROWS_PER_BATCH = 16_384
+"""Without bodies a row takes some dozens of bytes, and a batch may have more of them."""
+
 
 class Log(Protocol):
     """One place that keeps streams."""
@@ -104,4 +107,5 @@ def read_slice(
             f"stream {extent.key} holds nothing before offset {extent.first}, {start} was to be read: retention was"
             f" faster than the query (failOnDataLoss=false reads on from what is there)"
         )
-    yield from log.read(extent, max(start, extent.first), end, columns)
+    rows = ROWS_PER_BATCH if "body" in columns else NARROW_ROWS_PER_BATCH
+    yield from log.read(extent, max(start, extent.first), end, columns, rows)
