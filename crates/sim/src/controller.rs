@@ -12,7 +12,8 @@ use weft_engine::barrier::{self, Key};
 use weft_engine::change::{BindingSpec, Change, ExchangeKind, LinkPlan};
 use weft_engine::event::{Event, Fields, Operation, Resource, Terminus};
 use weft_engine::queue::{Overflow, Settings};
-use weft_wire::amqp091::table::Table;
+use weft_engine::stream::Retention;
+use weft_wire::amqp091::table::{Table, Value};
 
 /// The only virtual host.
 pub const VHOST: &str = "/";
@@ -284,6 +285,12 @@ fn settings(arguments: &Fields) -> Settings {
         |key: &[u8]| table.get(key).and_then(|value| value.as_i64()).and_then(|value| u64::try_from(value).ok());
     let name = |key: &[u8]| table.get(key).and_then(|value| value.as_bytes()).map(Rc::from);
     let flag = |key: &[u8]| table.get(key).and_then(|value| value.as_bool()).unwrap_or(false);
+    let is_queue = |value: Value<'_>| matches!(value.as_bytes(), Some(b"classic" | b"quorum"));
+    if table.get(b"x-queue-type").is_some_and(|value| !is_queue(value)) {
+        let (bytes_max, count_max) = (number(b"x-max-length-bytes"), number(b"x-max-length"));
+        let retention = Retention { age_ms_max: number(b"x-expires"), bytes_max, count_max };
+        return Settings { stream: Some(retention), tap: name(b"x-tap"), ..Settings::default() };
+    }
     Settings {
         message_ttl_ms: number(b"x-message-ttl"),
         expires_ms: number(b"x-expires"),
@@ -300,6 +307,7 @@ fn settings(arguments: &Fields) -> Settings {
         single_active: flag(b"x-single-active-consumer"),
         delivery_limit: number(b"x-delivery-limit").map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
         barrier: barrier(arguments),
+        tap: name(b"x-tap"),
         ..Settings::default()
     }
 }

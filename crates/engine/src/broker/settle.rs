@@ -141,10 +141,12 @@ impl Broker {
     /// A consumer joins its queue, awake.
     pub fn join(&mut self, mut consumer: Consumer) -> Option<ConsumerId> {
         let queue_id = consumer.queue;
-        let priority = consumer.priority;
         if self.queues.get(queue_id)?.stream.is_some() {
+            // Readers take nothing from each other, so none comes first.
+            consumer.priority = 0;
             consumer.reader.get_or_insert_with(|| Box::new(Reader::new(Wanted::default())));
         }
+        let priority = consumer.priority;
         let id = self.consumers.insert(consumer);
         let queue = self.queues.get_mut(queue_id)?;
         queue.ring.join(id, priority);
