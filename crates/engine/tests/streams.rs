@@ -240,9 +240,9 @@ fn live(seed: u64) {
             _ => {
                 jobs.clear();
                 if random.one_in(2) {
-                    disk.crash()
+                    disk.crash();
                 } else {
-                    disk.kill()
+                    disk.kill();
                 }
                 node = node_on(&disk, node.now_ns + 1_000_000, retention);
                 (writer, reader) = (Client::connect(&mut node), None);
