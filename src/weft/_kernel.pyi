@@ -163,7 +163,7 @@ class Engine:
         container: str = "",
         hostname: str = "",
         mechanism: str = "ANONYMOUS",
-        response: bytes = b"",
+        response: bytes = ...,
         principal: int = 0,
         idle_ms: int = 60_000,
         max_frame: int = 131_072,
