@@ -43,6 +43,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "weft._spark_daemon",
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
 }
 """A session of this machine: few partitions, no network but the loopback, no process per checkpoint file."""
