@@ -23,6 +23,8 @@ from weft.scaling.file import Service
 LOG = logging.getLogger("weft.scaling")
 ADDRESS = "weft.scaling"
 INTERVAL_S = 1.0
+FORECAST_S = 20.0
+"""How long a forecast holds: the pipeline repeats it for as long as it is true."""
 RETRY_S = 2.0
 
 
@@ -90,27 +92,29 @@ class Runner:
         try:
             words = json.loads(body)
             scaler = self._named(words)
+            if scaler is None:
+                return
             instances, add = words.get("instances", words.get("recommended")), words.get("add", 0)
             if instances is not None and (isinstance(instances, bool) or not isinstance(instances, int)):
                 raise TypeError("instances must be a whole number")
             if isinstance(add, bool) or not isinstance(add, int):
                 raise TypeError("add must be a whole number")
-            hold_s = float(words.get("hold_s", REQUEST_S))
             forecast = "forecast" if "recommended" in words else ""
+            hold_s = float(words.get("hold_s", FORECAST_S if forecast else REQUEST_S))
             texts = words.get("reason", forecast), words.get("source", "capacity" if forecast else "")
             request = Request(instances, add, hold_s, *map(str, texts))
-        except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._write(f"a scaling request that cannot be read was dropped: {error!r}")
             return
         running = await self._drivers[scaler.service.name].count(scaler.service)
         scaler.request(request, time.monotonic(), running)
 
-    def _named(self, words: Mapping[str, Any]) -> Scaler:
-        """The service that a request names, by itself or by its queue."""
+    def _named(self, words: Mapping[str, Any]) -> Scaler | None:
+        """The service that a request names; None for a forecast of a queue that is nobody's here."""
         if "service" in words:
             return self._scalers[words["service"]]
         queue = words["queue"]
-        return next(scaler for scaler in self._scalers.values() if scaler.service.source == queue)
+        return next((scaler for scaler in self._scalers.values() if scaler.service.source == queue), None)
 
     async def _load(self, service: Service) -> Load:
         statistics = await self._source.queue(service.source) or {}
