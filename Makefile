@@ -59,6 +59,11 @@ test: setup ## every test of both languages
 sim: ## a node that dies again and again on an invented disk; SEED=n repeats one world, else fresh ones for 10 s
 	cargo run --quiet -p weft-sim --bin sim -- $(SEED)
 
+.PHONY: sim-fabric
+sim-fabric: setup ## whole fabrics on an invented network; SEED=n NODES=m SHAPE=mesh repeat one, else fresh ones for 10 s
+	PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) \
+		$(if $(SHAPE),--shape $(SHAPE))
+
 .PHONY: check
 check: setup generated ## format, lint, types, stubs, layers; changes nothing
 	$(BIN)/ruff format --check .

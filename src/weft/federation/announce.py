@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from weft.federation import control
 from weft.federation.control import KEYS_PER_MESSAGE, Said
-from weft.federation.reach import Key, Path, Reach
+from weft.federation.reach import Key, Path, Paths, Reach
 from weft.federation.records import Route
 
 VERIFY_NS = 15_000_000_000
@@ -38,8 +38,8 @@ class Announcer:
         self._node = node
         self._reach = reach
         self._is_invited = is_invited
-        self._sent: dict[Key, Path] = {}
-        self._dirty: set[Key] = set()
+        self._sent: dict[Key, Paths] = {}
+        self._dirty: dict[Key, None] = {}
         self._epoch = 0
         self._sequence = 0
         self._confirmed = 0
@@ -63,7 +63,7 @@ class Announcer:
     def mark(self, keys: Iterable[Key]) -> None:
         """These keys may have changed; `flush` says what of it the source must know."""
         if self.is_on:
-            self._dirty.update(keys)
+            self._dirty.update(dict.fromkeys(keys))
 
     def start(self, source: str, now_ns: int) -> list[bytes]:
         """A connection to the source is up: everything, from the beginning."""
@@ -73,13 +73,15 @@ class Announcer:
         self._dirty.clear()
         self.cause = f"comparing bindings with {source}"
         self._verify_ns = now_ns + VERIFY_NS
-        wanted = ((key, self._reach.path(key, source)) for key in self._reach.all_keys())
-        self._sent = {key: path for key, path in wanted if path is not None}
+        wanted = ((key, self._reach.paths(key, source)) for key in self._reach.all_keys())
+        self._sent = {key: paths for key, paths in wanted if paths}
         keys = list(self._sent)
         chunks = [keys[at : at + KEYS_PER_MESSAGE] for at in range(0, len(keys), KEYS_PER_MESSAGE)] or [[]]
         last = len(chunks) - 1
         return [
-            self._reflect({key: self._sent[key] for key in chunk}, (), fresh=at == 0, last=at == last)
+            self._reflect(
+                [(key, path) for key in chunk for path in self._sent[key].values()], (), fresh=at == 0, last=at == last
+            )
             for at, chunk in enumerate(chunks)
         ]
 
@@ -93,15 +95,16 @@ class Announcer:
         """What has changed since the source was last told."""
         if not self._dirty or not self.is_on:
             return []
-        added: dict[Key, Path] = {}
-        dropped: list[Key] = []
+        added: list[tuple[Key, Path]] = []
+        dropped: list[tuple[Key, str]] = []
         for key in self._dirty:
-            path = self._reach.path(key, self.source)
-            if path is None:
-                if self._sent.pop(key, None) is not None:
-                    dropped.append(key)
-            elif self._sent.get(key) != path:
-                self._sent[key] = added[key] = path
+            told, paths = self._sent.get(key, {}), self._reach.paths(key, self.source)
+            added += [(key, path) for origin, path in paths.items() if told.get(origin) != path]
+            dropped += [(key, origin) for origin in told if origin not in paths]
+            if paths:
+                self._sent[key] = paths
+            else:
+                self._sent.pop(key, None)
         self._dirty.clear()
         return [self._reflect(added, dropped, fresh=False, last=True)] if added or dropped else []
 
@@ -138,11 +141,13 @@ class Announcer:
         """The route is over."""
         return [control.encode("withdraw", self._node, **self._names())] if self.is_on else []
 
-    def _reflect(self, added: dict[Key, Path], dropped: Iterable[Key], *, fresh: bool, last: bool) -> bytes:
+    def _reflect(
+        self, added: Iterable[tuple[Key, Path]], dropped: Iterable[tuple[Key, str]], *, fresh: bool, last: bool
+    ) -> bytes:
         self._sequence += 1
         route = self.route
         keep = {"durable": route.durable, "expires_ms": route.expires_ms}
-        keys = {"add": control.pack_paths(added), "drop": control.pack_keys(dropped)}
+        keys = {"add": control.pack_paths(added), "drop": control.pack_origins(dropped)}
         place = {"epoch": self._epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
         return control.encode("reflect", self._node, **self._names(), **keep, **keys, **place)
 

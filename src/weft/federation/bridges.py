@@ -44,8 +44,8 @@ class _Bridge:
     exchange: str
     epoch: int = -1
     sequence: int = 0
-    seen: set[Key] | None = None
-    """While a whole set is coming in: the keys of it."""
+    seen: set[tuple[Key, str]] | None = None
+    """While a whole set is coming in: the keys of it, with their origins."""
     mended: int = 0
 
 
@@ -96,26 +96,31 @@ class Bridges:
             answer = control.encode("refused", self._node, **place, text="lost count", resync=True)
             return Reply(answer=answer)
         bridge.sequence = sequence
-        added = {k: path for k, path in control.unpack_paths(said, "add").items() if self._node not in path}
+        added = [(key, path) for key, path in control.unpack_paths(said, "add") if self._node not in path]
         changes: list[Change] = []
         if said.flag("fresh"):
             changes += self._make_queue(vhost, queue, said)
-        bound = set(self._desk.keys_of_queue(vhost, exchange, queue))
-        if len(bound) + len(added) > KEYS_MAX:
+        bound = dict.fromkeys(self._desk.keys_of_queue(vhost, exchange, queue))
+        missing = [key for key in dict.fromkeys(key for key, _ in added) if key not in bound]
+        if len(bound) + len(missing) > KEYS_MAX:
             raise Refused(f"more than {KEYS_MAX} keys for one route", 406)
-        dropped = control.unpack_keys(said, "drop")
-        mended = 0
+        reach = self._reach(vhost, exchange)
+        dropped = control.unpack_origins(said, "drop")
+        suspects = [key for key, _ in dropped]
+        was_comparing = bridge.seen is not None
         if bridge.seen is not None:
-            bridge.seen.update(added)
+            bridge.seen.update((key, path[0]) for key, path in added)
             if said.flag("last"):
-                dropped = [*dropped, *(bound - bridge.seen)]
+                known = reach.learned(queue).items()
+                dropped += [(key, o) for key, paths in known for o in paths if (key, o) not in bridge.seen]
+                suspects = list(bound)
                 bridge.seen = None
-                mended = len(dropped)
-            mended += sum(key not in bound for key in added)
-        missing = [key for key in added if key not in bound]
-        changes += self._desk.rebind(vhost, exchange, queue, missing, [key for key in dropped if key in bound])
+        touched = reach.learn(queue, added, dropped)
+        wanted = reach.learned(queue)
+        surplus = [key for key in dict.fromkeys(suspects) if key in bound and key not in wanted]
+        changes += self._desk.rebind(vhost, exchange, queue, missing, surplus)
+        mended = len(missing) + len(surplus) if was_comparing else 0
         bridge.mended += mended
-        touched = self._reach(vhost, exchange).learn(queue, added, dropped)
         answer = control.encode("reflected", self._node, **place, queue=queue, mended=mended)
         return Reply(changes, answer, touched)
 
@@ -145,12 +150,13 @@ class Bridges:
         except Refused:
             return Reply(touched=touched)
 
-    def recall(self, vhost: str, exchange: str) -> dict[str, dict[Key, Path]]:
+    def recall(self, vhost: str, exchange: str) -> dict[str, list[tuple[Key, Path]]]:
         """What stored bridge queues of an exchange say their destinations want, until these speak for themselves."""
-        found: dict[str, dict[Key, Path]] = {}
+        found: dict[str, list[tuple[Key, Path]]] = {}
         for kind, queue, key in self._desk.keys_of_exchange(vhost, exchange):
             if kind == "queue" and queue.startswith(PREFIX):
-                found.setdefault(queue, {})[key] = (queue.removeprefix(PREFIX).partition(":")[0],)
+                origin = queue.removeprefix(PREFIX).partition(":")[0]
+                found.setdefault(queue, []).append((key, (origin,)))
         return found
 
 

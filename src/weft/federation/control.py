@@ -74,35 +74,45 @@ def decode(body: bytes) -> Said:
     return Said(op, node, table)
 
 
-def pack_paths(keys: Mapping[Key, Path]) -> list[list[Any]]:
-    """Keys grouped by their path: most share one."""
+def pack_paths(added: Iterable[tuple[Key, Path]]) -> list[list[Any]]:
+    """Keys grouped by their path: many share one."""
     groups: dict[Path, list[Any]] = {}
-    for key, path in keys.items():
+    for key, path in added:
         groups.setdefault(path, []).append(_pack(key))
     return [[list(path), packed] for path, packed in groups.items()]
 
 
-def pack_keys(keys: Iterable[Key]) -> list[Any]:
-    """Keys alone."""
-    return [_pack(key) for key in keys]
+def pack_origins(dropped: Iterable[tuple[Key, str]]) -> list[list[Any]]:
+    """Keys grouped by an origin of theirs."""
+    groups: dict[str, list[Any]] = {}
+    for key, origin in dropped:
+        groups.setdefault(origin, []).append(_pack(key))
+    return [[origin, packed] for origin, packed in groups.items()]
 
 
-def unpack_paths(said: Said, name: str) -> dict[Key, Path]:
+def unpack_paths(said: Said, name: str) -> list[tuple[Key, Path]]:
     """What `pack_paths` made, from a peer."""
-    found: dict[Key, Path] = {}
+    found: list[tuple[Key, Path]] = []
     for group in _list(said, name):
         match group:
             case [[*path], [*keys]] if path and len(path) <= HOPS_MAX and all(isinstance(node, str) for node in path):
                 nodes = tuple(path)
-                found.update((_unpack(said, key), nodes) for key in keys)
+                found += [(_unpack(said, key), nodes) for key in keys]
             case _:
                 raise RemoteProtocolError(f"{said.op} from {said.node}: {name} holds no paths with keys")
     return found
 
 
-def unpack_keys(said: Said, name: str) -> list[Key]:
-    """What `pack_keys` made, from a peer."""
-    return [_unpack(said, key) for key in _list(said, name)]
+def unpack_origins(said: Said, name: str) -> list[tuple[Key, str]]:
+    """What `pack_origins` made, from a peer."""
+    found: list[tuple[Key, str]] = []
+    for group in _list(said, name):
+        match group:
+            case [str(origin), [*keys]]:
+                found += [(_unpack(said, key), origin) for key in keys]
+            case _:
+                raise RemoteProtocolError(f"{said.op} from {said.node}: {name} holds no origins with keys")
+    return found
 
 
 def digest(keys: Iterable[Key]) -> str:

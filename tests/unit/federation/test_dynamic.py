@@ -46,6 +46,22 @@ def test_a_chain_passes_keys_on() -> None:
     assert world.reflected("a", "b") == set()
 
 
+def test_one_subscriber_does_not_hide_another_behind_it() -> None:
+    """A ring a-b-c-d with a tail c-e-f: from c, the nearest place of the key is a, over b and over d alike."""
+    world = World()
+    tables = {name: world.add(name) for name in "abcdef"}
+    for one, other in ("ab", "bc", "cd", "da", "ce", "ef"):
+        world.dynamic(one, other)
+        world.dynamic(other, one)
+    tables["a"].bind("q", "k")
+    tables["f"].bind("q", "k")
+    world.settle()
+    assert world.reflected("a", "b") == world.reflected("a", "d") == {"k"}
+    tables["f"].unbind("q", "k")
+    world.settle()
+    assert world.reflected("a", "b") == world.reflected("a", "d") == set()
+
+
 @pytest.mark.parametrize("size", [3, 5])
 def test_a_complete_graph_forgets_a_key_that_is_bound_nowhere(size: int) -> None:
     world = World()

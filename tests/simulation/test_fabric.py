@@ -1,0 +1,42 @@
+"""Fabrics from seeds: what `simulation.fabric` promises, for a few worlds of every shape."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from simulation import fabric
+from simulation.fabric import Failed, World
+from simulation.shapes import SHAPES, distances, edges, neighbours
+
+WORLDS = [(1, "tree", 9), (2, "ring", 7), (3, "complete", 5), (204, "mesh", 11), (207, "mesh", 13)]
+
+
+@pytest.mark.parametrize(("seed", "shape", "size"), WORLDS)
+def test_every_message_arrives_once_whatever_is_cut_reset_or_paused(seed: int, shape: str, size: int) -> None:
+    result = World(seed, shape, size).run()
+    assert result.messages == fabric.CALM_MESSAGES + fabric.FAULTY_MESSAGES
+    assert result.converged_s < 0.1
+
+
+def test_a_seed_is_a_world_to_the_last_byte() -> None:
+    again = World(5, "ring", 5).run()
+    assert World(5, "ring", 5).run() == again
+    assert World(6, "ring", 5).run().trace != again.trace
+
+
+def test_a_broken_promise_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two islands, and a check that believes they are linked."""
+    monkeypatch.setattr(fabric, "edges", lambda *_: [("n000", "n001"), ("n002", "n003")])
+    monkeypatch.setattr(fabric, "SETTLE_S", 3.0)
+    world = World(8, "tree", 4)
+    world.graph = {**world.graph, "n001": ["n000", "n002"], "n002": ["n003", "n001"]}
+    with pytest.raises(Failed, match="make sim-fabric SEED=8 SHAPE=tree NODES=4"):
+        world.run()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_are_connected(shape: str) -> None:
+    graph = neighbours(edges(shape, [f"n{at}" for at in range(10)], random.Random(1)))
+    assert len(distances(graph, "n0")) == len(graph) == 10
