@@ -21,11 +21,11 @@ With `[http]` configured a node serves these addresses, with basic authenticatio
 answers are those of RabbitMQ's management API, with what weft has more under `weft`; parts of a path are
 percent-encoded (`%2F` is the virtual host `/`).
 
-Lists take `page`, `page_size` (at most 500), `name`, `use_regex`, `sort`, `sort_reverse` and `columns`. Making something
-answers 201, or 204 if it was there; deleting answers 204; a refusal is `{"error": …, "reason": …}`.
+Lists take `page`, `page_size` (at most 500), `name`, `use_regex`, `sort`, `sort_reverse` and `columns`. Making
+something answers 201, or 204 if it was there; deleting answers 204; a refusal is `{"error": …, "reason": …}`.
 
-Weft has no policies, parameters and the like: their lists are there and empty. Password hashes in definitions are weft's
-own; a RabbitMQ hash is left out of an import, and the user has to be given a password.
+Weft has no policies, parameters and the like: their lists are there and empty. Password hashes in definitions are
+weft's own; a RabbitMQ hash is left out of an import, and the user has to be given a password.
 
 <!-- Generated from the tables of routes by tools/http_reference.py. -->
 

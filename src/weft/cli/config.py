@@ -29,7 +29,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for entity in ENTITIES:
         print(_comment(entity.doc))
-        print(f"# [[{entity.name}]]" if entity.many else f"[{entity.name}]")
+        # A table that is there may switch something on, so the names are comments too.
+        print(f"# [[{entity.name}]]" if entity.many else f"# [{entity.name}]")
         for attribute in entity.attributes:
             print(_comment(attribute.doc))
             print(f"# {attribute.name} = {_value(attribute)}")
