@@ -47,7 +47,7 @@ $(VENV)/.kernel: $(VENV)/.tools $(KERNEL_SOURCES)
 	@touch $@
 
 .PHONY: demo
-demo: setup ## one node and unmodified clients, PayPal's network of five nodes, and speed, told in plain words
+demo: setup ## one node and unmodified clients, PayPal's network of five nodes, Spark, and speed, told in plain words
 	@$(PY) examples/demo.py
 
 .PHONY: test

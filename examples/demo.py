@@ -1,8 +1,9 @@
-"""The demonstration: one node with clients written for other brokers, then PayPal's network of five, then speed.
+"""The demonstration: one node with clients written for other brokers, PayPal's network of five, Spark, then speed.
 
 Owns the story `make demo` tells. It starts a node on a free port and lets pika, proton and Celery talk through it; then
-examples/network.py runs the network of the talk, and the benchmarks compare one node with RabbitMQ where that is
-installed. It must never need more than the development tools.
+examples/network.py runs the network of the talk, `weft pipeline` tells what passed through it, examples/loop.py lets
+Spark's forecast scale a service, and the benchmarks compare one node with RabbitMQ where that is installed.
+It must never need more than the development tools and, for Spark, Java.
 Each step waits for an event, and whatever fails ends the demonstration with its reason.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -95,12 +97,29 @@ def run_task(port: int) -> None:
         worker.wait()
 
 
-def run_network() -> None:
+def run_network(folder: str) -> None:
     """Many nodes that act as one: the demonstration of the talk, for real."""
     say("Now PayPal's network.\n")
-    code = subprocess.run([sys.executable, str(HERE / "network.py")], check=False).returncode
+    code = subprocess.run([sys.executable, str(HERE / "network.py"), "--data-dir", folder], check=False).returncode
     if code:
         raise SystemExit("the network did not work; the reason stands above")
+    say("")
+
+
+def run_pipeline(folder: str) -> None:
+    """Spark reads what the gateway's tap kept, and then decides how many instances a service needs."""
+    if shutil.which("java") is None:
+        say("There is no java here, so Spark stays at home (apt-get install default-jdk-headless).\n")
+        return
+    say("Everything that passed the gateway is in a stream there. Spark reads it, from the files the node left:\n")
+    lake, page = str(Path(folder) / "lake"), str(Path(tempfile.gettempdir()) / "weft-report.html")
+    read = ["run", "--once", "--data-dir", str(Path(folder) / "gateway"), "--streams", "traffic"]
+    for words in ([*read, "--jobs", "traffic,topology", "--lake", lake], ["report", "--lake", lake, "--html", page]):
+        if subprocess.run([sys.executable, "-m", "weft", "pipeline", *words], check=False).returncode:
+            raise SystemExit("the pipeline did not work; the reason stands above")
+    say("\nAnd the loop closes: what Spark foresees decides how many instances of a service run.\n")
+    if subprocess.run([sys.executable, str(HERE / "loop.py")], check=False).returncode:
+        raise SystemExit("the loop did not close; the reason stands above")
     say("")
 
 
@@ -126,7 +145,10 @@ def main() -> None:
         code = node.wait(timeout=30)
     say(f"The node drained and ended with {code}.\n")
     if "--no-network" not in sys.argv[1:]:
-        run_network()
+        with tempfile.TemporaryDirectory() as folder:
+            run_network(folder)
+            if "--no-spark" not in sys.argv[1:]:
+                run_pipeline(folder)
     if "--no-benchmarks" not in sys.argv[1:] and BENCHMARKS.exists():
         compare()
 

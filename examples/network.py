@@ -29,6 +29,7 @@ from weft.fabric.draw import text
 SERVICE = "user.lifecycle"
 REQUESTS = "service_gateway.direct"
 REPLIES = "service_res.direct"
+STREAM = "traffic"
 PORTS = {"gateway": 5673, "remote-5674": 5674, "remote-5675": 5675, "local-1": 5676, "local-2": 5677}
 WORK_S = {"remote-5674": 0.0036, "remote-5675": 0.0020}
 """How long a service takes for one request: the talk's machines were as unequal."""
@@ -116,11 +117,19 @@ def free_port(wanted: int) -> int:
 
 
 async def declare(network: Network) -> None:
-    """The two exchanges everyone has; nothing else is made by hand."""
+    """The two exchanges everyone has, and a stream at the gateway that keeps all requests; the rest makes itself."""
     for name in network.ports:
         async with weft.connect(network.url(name)) as client:
+            management = Management(client)
+            arguments: dict[str, str] = {}
+            if name == "gateway":
+                stream = {"durable": True, "arguments": {"x-queue-type": "stream"}}
+                await management.create("queue", STREAM, stream)
+                arguments = {"x-tap": STREAM}
             for exchange in (REQUESTS, REPLIES):
-                await Management(client).create("exchange", exchange, {"type": "direct", "durable": True})
+                await management.create(
+                    "exchange", exchange, {"type": "direct", "durable": True, "arguments": arguments}
+                )
 
 
 async def joined(network: Network) -> None:
@@ -242,14 +251,15 @@ async def story(network: Network) -> None:
 
 
 def main() -> None:
-    """Tell the story, and leave nothing behind."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Tell the story, and leave nothing behind but what was asked for: `--data-dir DIR` keeps the nodes' folders."""
+    kept = sys.argv[2] if sys.argv[1:2] == ["--data-dir"] and len(sys.argv) > 2 else None
+    with contextlib.nullcontext(kept) if kept else tempfile.TemporaryDirectory() as folder:
         network = Network(Path(folder))
         try:
             asyncio.run(story(network))
         finally:
             network.end()
-    say("\nAll five nodes have ended, and their folders are gone.")
+    say(f"\nAll five nodes have ended, and their folders are {f'in {kept}' if kept else 'gone'}.")
 
 
 if __name__ == "__main__":
