@@ -17,12 +17,12 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
-import weft
 from simulation.loop import NODE, VirtualLoop, invented
 from simulation.shapes import Edge, distances, edges, neighbours
 from simulation.wire import Wire
 from weft.config import Configuration
 from weft.federation.bridges import bridge_name
+from weft.server import Node
 
 EXCHANGE = "news"
 KEYS = ("a.x", "b.x", "c.x")
@@ -71,7 +71,7 @@ class World:
         self.wire = Wire(self.loop, self.chance.getrandbits(64))
         self.pairs: list[Edge] = edges(shape, [f"n{at:03}" for at in range(size)], self.chance)
         self.graph = neighbours(self.pairs)
-        self.nodes: dict[str, weft.Node] = {}
+        self.nodes: dict[str, Node] = {}
         self.bridges: list[tuple[str, str, str]] = []
         """(source, destination, queue at the source) of every route."""
         self.subscribed: dict[str, tuple[str, str]] = {}
@@ -133,7 +133,7 @@ class World:
             context = self._contexts[name] = copy_context()
             context.run(NODE.set, name)
             node = self.nodes[name] = context.run(
-                lambda name=name: weft.Node(name=name, listen=f"{name}:5672", configuration=Configuration())
+                lambda name=name: Node(name=name, listen=f"{name}:5672", configuration=Configuration())
             )
             await self.loop.create_task(node.start(), context=context)
             self._at(name, node.declare_exchange, EXCHANGE, "topic")

@@ -15,7 +15,7 @@ import sys
 import time
 from asyncio import Handle
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -91,7 +91,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def invented(loop: VirtualLoop, seed: int) -> Iterator[None]:
-    """Give weft the loop's clock, and chance from a seed."""
+    """Give weft the loop's clock, and chance from a seed; what is to have them must be imported before."""
     chance = random.Random(seed)
     fakes: dict[Any, Any] = {
         time.monotonic_ns: lambda: loop.now_ns,
@@ -105,10 +105,8 @@ def invented(loop: VirtualLoop, seed: int) -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, fake)
 
-    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "weft"]:
-        for real, fake in fakes.items():
-            if vars(module).get(real.__name__) is real:
-                put(module, real.__name__, fake)
+    for module, real in _clocks(fakes):
+        put(module, real.__name__, fakes[real])
     put(secrets, "randbits", chance.getrandbits)
     put(secrets, "token_bytes", lambda count=32: chance.randbytes(count))
     put(secrets, "token_urlsafe", lambda count=32: urlsafe_b64encode(chance.randbytes(count)).rstrip(b"=").decode())
@@ -116,7 +114,14 @@ def invented(loop: VirtualLoop, seed: int) -> Iterator[None]:
     random.seed(seed)
     try:
         yield
+        assert not _clocks(fakes), "imported too late for the invented clock"
     finally:
         random.setstate(state)
         for owner, name, real in changed:
             setattr(owner, name, real)
+
+
+def _clocks(reals: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Modules of weft that read the machine's clock, with the function by which they do."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "weft"]
+    return [(module, real) for module in modules for real in reals if vars(module).get(real.__name__) is real]

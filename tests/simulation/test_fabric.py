@@ -10,7 +10,7 @@ from simulation import fabric
 from simulation.fabric import Failed, World
 from simulation.shapes import SHAPES, distances, edges, neighbours
 
-WORLDS = [(1, "tree", 9), (2, "ring", 7), (3, "complete", 5), (204, "mesh", 11), (207, "mesh", 13)]
+WORLDS = [(1, "tree", 9), (2, "ring", 7), (3, "complete", 7), (9, "mesh", 20), (204, "mesh", 11), (207, "mesh", 13)]
 
 
 @pytest.mark.parametrize(("seed", "shape", "size"), WORLDS)
