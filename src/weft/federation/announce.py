@@ -89,23 +89,36 @@ class Announcer:
         """The connection is gone; what the source has been told it keeps."""
         self.source = ""
         self.queue = ""
+        self._dirty.clear()
         self.cause = cause
 
-    def flush(self) -> list[bytes]:
-        """What has changed since the source was last told."""
+    @property
+    def is_dirty(self) -> bool:
+        """Is there something for `flush` to look at?"""
+        return bool(self._dirty)
+
+    def flush(self, *, only_new: bool = False) -> list[bytes]:
+        """What has changed since the source was last told; `only_new` leaves keys it knows for the next time, since
+        their paths may change several times before they rest.
+        """
         if not self._dirty or not self.is_on:
             return []
         added: list[tuple[Key, Path]] = []
         dropped: list[tuple[Key, str]] = []
+        later: dict[Key, None] = {}
         for key in self._dirty:
-            told, paths = self._sent.get(key, {}), self._reach.paths(key, self.source)
+            told = self._sent.get(key, {})
+            if only_new and told:
+                later[key] = None
+                continue
+            paths = self._reach.paths(key, self.source)
             added += [(key, path) for origin, path in paths.items() if told.get(origin) != path]
             dropped += [(key, origin) for origin in told if origin not in paths]
             if paths:
                 self._sent[key] = paths
             else:
                 self._sent.pop(key, None)
-        self._dirty.clear()
+        self._dirty = later
         return [self._reflect(added, dropped, fresh=False, last=True)] if added or dropped else []
 
     def verify(self, now_ns: int) -> list[bytes]:

@@ -215,7 +215,7 @@ class Federation:
                         steps += self._on_attached(carrier, now_ns)
                 case LinkDetached():
                     self._carriers.on_detached(event, now_ns)
-        return [*steps, *self.flush()]
+        return steps
 
     def tick(self, now_ns: int) -> list[Step]:
         """Do what is due: attempts to connect and to attach, comparisons."""
@@ -243,6 +243,11 @@ class Federation:
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
         """A binding was made or undone at this node; `flush` tells sources of it."""
         self._reflections.on_binding(vhost, exchange, destination, key, is_bound)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Is `flush` to be called soon?"""
+        return self._reflections.is_dirty
 
     def flush(self) -> list[Step]:
         """Tell sources what has changed in this turn."""

@@ -85,9 +85,14 @@ class Reflections:
         if reach.bind(key) if is_bound else reach.unbind(key):
             self._mark(vhost, exchange, [key])
 
-    def flush(self) -> list[Told]:
-        """What has changed for sources in this turn."""
-        return [told for announcer in self._announcers() for told in self._to(announcer, announcer.flush())]
+    def flush(self, *, only_new: bool = False) -> list[Told]:
+        """What has changed for sources; `only_new` leaves out keys that they know."""
+        return [told for each in self._announcers() for told in self._to(each, each.flush(only_new=only_new))]
+
+    @property
+    def is_dirty(self) -> bool:
+        """Is there something to flush?"""
+        return any(announcer.is_dirty for announcer in self._announcers())
 
     def verify(self, now_ns: int) -> list[Told]:
         """Comparisons that are due."""
@@ -165,7 +170,7 @@ class Reflections:
         told = [] if reply.answer is None else [(said.node, reply.answer)]
         if reply.touched:
             self._mark(vhost, said.text("exchange"), reply.touched)
-        return Outcome(reply.changes, [*told, *self.flush()])
+        return Outcome(reply.changes, [*told, *self.flush(only_new=True)])
 
     def _mark(self, vhost: str, exchange: str, keys: Sequence[Key]) -> None:
         for announcer in self._announcers():

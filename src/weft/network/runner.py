@@ -194,6 +194,9 @@ class Network:
     def on_binding(self, vhost: str, exchange: str, destination: str, key: tuple[str, str], is_bound: bool) -> None:
         """A binding was made or undone here."""
         self.federation.on_binding(vhost, exchange, destination, key, is_bound)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flush_due and self._driver is not None:
             self._flush_due = True
             asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
@@ -226,6 +229,8 @@ class Network:
                     self.on_joined(node)
                 case Left(node):
                     self.on_left(node)
+        if self.federation.is_dirty:
+            self._flush_soon()
         self._rearm()
 
     def _rearm(self) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import permutations
 
 import pytest
 
 from unit.federation.world import PLAIN, World
+from weft.federation.bridges import Bridges
 
 
 def test_a_binding_is_reflected_and_withdrawn() -> None:
@@ -80,6 +82,24 @@ def test_a_complete_graph_forgets_a_key_that_is_bound_nowhere(size: int) -> None
     world.settle()
     leftovers = {(s, d): world.reflected(s, d) for s in names for d in names if s != d}
     assert not any(leftovers.values()), leftovers
+
+
+def test_a_key_dies_out_by_a_round_per_node_not_by_every_path_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    reflects = []
+    follow = Bridges.on_reflect
+    monkeypatch.setattr(Bridges, "on_reflect", lambda *args: reflects.append(args) or follow(*args))
+    world = World()
+    names = "abcdefgh"
+    tables = {name: world.add(name) for name in names}
+    for destination, source in permutations(names, 2):
+        world.dynamic(destination, source)
+    world.settle()
+    tables["a"].bind("q", "k")
+    world.settle()
+    reflects.clear()
+    tables["a"].unbind("q", "k")
+    world.settle()
+    assert 0 < len(reflects) <= len(names) * len(names) * (len(names) - 1)
 
 
 def test_after_a_reconnect_the_bindings_are_compared() -> None:
