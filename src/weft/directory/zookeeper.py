@@ -167,6 +167,9 @@ class ZooKeeper:
         return sorted(found, key=lambda entry: entry.path)
 
     async def _call(self, work: Callable[[], _T]) -> _T:
+        if not self._client.connected:
+            # kazoo would keep the request and send it when the server is back, long after we said no.
+            raise Unavailable(f"ZooKeeper at {self._hosts} cannot be reached: the connection is lost")
         try:
             return await asyncio.wait_for(asyncio.to_thread(work), TIMEOUT_S)
         except (KazooException, KazooTimeoutError, TimeoutError) as error:
