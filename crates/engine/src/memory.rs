@@ -26,7 +26,7 @@ pub struct Ledger {
 pub struct Account {
     ledger: Rc<Ledger>,
     /// The connection's account, if this is a link's.
-    parent: Option<Rc<Account>>,
+    parent: Option<Rc<Self>>,
     used: Cell<u64>,
     messages: Cell<u32>,
 }

@@ -173,11 +173,11 @@ fn every_refusal_is_told_in_words() {
 }
 
 fn cause(node: &Node) -> String {
-    let causes = node.events.iter().filter_map(|event| match event {
+    let mut causes = node.events.iter().filter_map(|event| match event {
         Event::ConnectionClosed { cause, .. } => Some(cause.clone()),
         _ => None,
     });
-    causes.last().unwrap_or_default()
+    causes.next_back().unwrap_or_default()
 }
 
 #[test]

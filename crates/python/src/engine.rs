@@ -284,7 +284,6 @@ impl Engine {
 
     /// Routes a message; returns how many queues took it.
     #[pyo3(signature = (vhost, exchange, routing_key, body, properties = None, *, answer = false))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword of the contract")]
     fn publish(
         &mut self,
         vhost: &str,

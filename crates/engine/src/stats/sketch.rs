@@ -158,9 +158,9 @@ mod tests {
         let (mut one, mut other, mut all) = (Sketch::default(), Sketch::default(), Sketch::default());
         for us in 0..3_000 {
             if us % 3 == 0 {
-                one.add(us, 1, 0)
+                one.add(us, 1, 0);
             } else {
-                other.add(us, 1, 0)
+                other.add(us, 1, 0);
             }
             all.add(us, 1, 0);
         }
