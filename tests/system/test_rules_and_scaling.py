@@ -171,6 +171,11 @@ def test_a_node_that_is_not_there_and_a_bad_file_are_one_line_each(tmp_path: Pat
     words = [sys.executable, "-m", "weft", "watch", str(file), "--url", "amqp://127.0.0.1:1"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=50)
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+    services = tmp_path / "services.toml"
+    services.write_text('[services.s]\ncommand = ["x"]\nmessages_each = 1\n')
+    scale = [sys.executable, "-m", "weft", "scale", str(services), "--interval", "-1"]
+    ended = subprocess.run(scale, capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     file.write_text("[rules.q]\n")
     ended = subprocess.run(words, capture_output=True, text=True, timeout=50)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)

@@ -13,8 +13,12 @@ from pathlib import Path
 
 from weft.cli.fabric_source import FabricSource, run_with
 from weft.client.url import URL_DEFAULT, URL_VARIABLE
+from weft.model.errors import ConfigError
 from weft.scaling import load
 from weft.scaling.run import ADDRESS, INTERVAL_S, Runner
+
+INTERVAL_S_MIN = 0.1
+INTERVAL_S_MAX = 3_600.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Until interrupted; then the instances it started end."""
     services = load(options.services)
+    if not INTERVAL_S_MIN <= options.interval <= INTERVAL_S_MAX:
+        raise ConfigError(f"--interval must be from {INTERVAL_S_MIN:g} to {INTERVAL_S_MAX:g} seconds")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     url = options.url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
 

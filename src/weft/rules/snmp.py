@@ -23,6 +23,8 @@ FIELDS = ("rule", "class", "object", "attribute", "value", "threshold", "severit
 async def send_trap(firing: Firing, *, target: str, community: str = COMMUNITY, oid: str = OID) -> None:
     """Send one trap to `host:port`; nobody confirms a trap."""
     try:
+        from pyasn1.error import PyAsn1Error
+        from pysnmp.error import PySnmpError
         from pysnmp.hlapi.v3arch.asyncio import (
             CommunityData,
             ContextData,
@@ -44,7 +46,7 @@ async def send_trap(firing: Firing, *, target: str, community: str = COMMUNITY, 
             *((f"{oid}.1.{at}", OctetString(str(words[field]))) for at, field in enumerate(FIELDS, 1))
         )
         failure, *_ = await send_notification(engine, CommunityData(community), place, ContextData(), "trap", note)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, PySnmpError, PyAsn1Error) as error:
         raise Unavailable(f"cannot send a trap to {target}: {error}") from error
     finally:
         engine.close_dispatcher()

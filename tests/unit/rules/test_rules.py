@@ -226,6 +226,14 @@ async def test_a_trap_is_version_2c_with_the_firing_in_it() -> None:
     assert values["1.3.6.1.4.1.8072.9999.9999.1.9"] == FIRING.text
 
 
+@pytest.mark.parametrize(
+    "options", [{"target": "no such host:1"}, {"target": "127.0.0.1:x"}, {"target": "127.0.0.1:9", "oid": "a"}]
+)
+async def test_a_trap_that_cannot_be_sent_is_told(options: dict[str, str]) -> None:
+    with pytest.raises(Unavailable, match="cannot send a trap"):
+        await act("snmp", **options)
+
+
 async def test_a_dry_run_only_says_what_it_would_do() -> None:
     said: list[str] = []
     await say_only(ActionSettings("restart", "restart", {"run": ["reboot"]}), said.append)(FIRING)
