@@ -51,9 +51,9 @@ demo: setup ## one node and unmodified clients, PayPal's network of five nodes, 
 	@$(PY) examples/demo.py
 
 .PHONY: test
-test: setup ## every test of both languages
+test: setup ## every test of both languages (PYTEST_ARGS go to pytest)
 	cargo test --quiet $(CRATES)
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: ## a node that dies again and again on an invented disk; SEED=n repeats one world, else fresh ones for 10 s

@@ -4,6 +4,10 @@ Owns the choice of broker: weft by default, real RabbitMQ with WEFT_TEST_BROKER=
 with WEFT_TEST_BROKER=amqp://host:port. Tests get a `Broker` (host, port, url) and cannot tell which one it is, which
 is the point: behaviour that differs between the two is a defect of weft. Tests of what RabbitMQ 3.10 has not carry
 the marker `weft_only` and are skipped there.
+
+Owns too how hard properties are tried. A quick run is derandomised: it answers whether a change broke something, and
+must answer the same twice. Looking for what nobody thought of is the work of WEFT_HYPOTHESIS=deep, whose finds become
+tests in property/test_found.py.
 """
 
 from __future__ import annotations
@@ -14,8 +18,15 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import peers
+
+# Whether examples are drawn quickly or are large says something of the machine and of chance, nothing of weft.
+EXAMPLES = settings(deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
+settings.register_profile("quick", EXAMPLES, derandomize=True, max_examples=100, stateful_step_count=30)
+settings.register_profile("deep", EXAMPLES, max_examples=3_000, stateful_step_count=80)
+settings.load_profile(os.environ.get("WEFT_HYPOTHESIS", "quick"))
 
 WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
 
