@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any, Literal, Self
@@ -38,7 +38,7 @@ from weft.node.local import CREDIT_DEFAULT, Receiver
 from weft.node.memory import memory_bytes_default
 from weft.policy import Policy, PolicySettings
 from weft.policy.passwords import hash_password
-from weft.store import Store
+from weft.store import ResourcePolicy, Store
 
 VHOST = "/"
 MESSAGES = "messages"
@@ -158,11 +158,11 @@ class Node:
         await self.stop()
 
     async def reload(self, configuration: Configuration) -> None:
-        """Take users, virtual hosts and permissions from a new configuration; whoever is not in it any more goes."""
+        """Take users, virtual hosts, permissions and policies from a new configuration; what it names no more goes."""
         users = await asyncio.to_thread(_hash_passwords, configuration.users)
         parts = self._running
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
-        parts.driver.apply(_remove(parts.policy, self._configuration, configuration))
+        parts.driver.apply(_remove(parts.policy, parts.topology, self._configuration, configuration))
         parts.management.serve_vhosts()
         parts.membership.network.configure(configuration.links, configuration.routes)
         self._configuration = replace(
@@ -170,6 +170,7 @@ class Node:
             users=configuration.users,
             vhosts=configuration.vhosts,
             permissions=configuration.permissions,
+            policies=configuration.policies,
             links=configuration.links,
             routes=configuration.routes,
         )
@@ -461,7 +462,10 @@ def _hash_passwords(users: Sequence[User]) -> list[User]:
 
 
 def _configure(policy: Policy, topology: Topology, configuration: Configuration, users: list[User]) -> list[Change]:
-    """Make what a configuration names."""
+    """Make what a configuration names, or refuse it before anything is made."""
+    settings = [ResourcePolicy(**asdict(row)) for row in configuration.policies]
+    for setting in settings:
+        topology.check_policy(setting)
     changes: list[Change] = []
     for vhost in configuration.vhosts:
         changes += topology.add_vhost(vhost)
@@ -470,12 +474,18 @@ def _configure(policy: Policy, topology: Topology, configuration: Configuration,
     for row in configuration.permissions:
         patterns = {"configure": row.configure, "write": row.write, "read": row.read}
         changes += policy.set_permission(row.user, row.vhost, **patterns)
+    for setting in settings:
+        changes += topology.set_policy(setting)
     return changes
 
 
-def _remove(policy: Policy, old: Configuration, new: Configuration) -> list[Change]:
-    """Take away users and permissions that a configuration named and its successor does not."""
+def _remove(policy: Policy, topology: Topology, old: Configuration, new: Configuration) -> list[Change]:
+    """Take away users, permissions and policies that a configuration named and its successor does not."""
     changes: list[Change] = []
+    settings = {(row.vhost, row.name, row.operator) for row in new.policies}
+    for vhost, name, operator in sorted({(row.vhost, row.name, row.operator) for row in old.policies} - settings):
+        if any(row.name == name and row.operator == operator for row in topology.policies(vhost)):
+            changes += topology.clear_policy(vhost, name, operator=operator)
     kept = {(row.user, row.vhost) for row in new.permissions}
     gone = {user.name for user in old.users} - {user.name for user in new.users}
     for row in old.permissions:

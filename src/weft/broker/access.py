@@ -8,6 +8,7 @@ Rule: the node itself (no principal) may do everything; see docs/decisions/0003 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -25,6 +26,9 @@ class Access(Protocol):
 
     def check(self, principal: int, operation: Operation, kind: Kind, name: str) -> None:
         """Refused unless the principal is allowed."""
+
+    def pattern(self, text: str) -> re.Pattern[str]:
+        """A pattern over names that cannot stall the node; ConfigError if this text is none."""
 
     def vhosts(self) -> list[str]:
         """Every virtual host."""

@@ -14,7 +14,6 @@ from weft.broker.arguments import (
     QUEUE_ARGUMENTS,
     QUEUE_TYPE,
     check_queue,
-    queue_row,
     require_equal,
     require_equal_arguments,
 )
@@ -41,7 +40,7 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
     if request.passive:
         queue = tables.queue(name)
         check_exclusive(queue, caller.conn)
-        return _found(queue, counts)
+        return _found(tables, queue, counts)
     if name:
         check_new_name("queue", name)
     else:
@@ -54,7 +53,7 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
         check_tap(tables, caller, wanted)
         return Outcome(put_stream(tables, caller, wanted), name=name)
     _check_same(existing, wanted)
-    return _found(existing, counts)
+    return _found(tables, existing, counts)
 
 
 def delete_queue(tables: Tables, caller: Caller, request: QueueDelete, counts: Counts) -> Outcome:
@@ -120,11 +119,13 @@ def _owner(queue: Queue) -> int | None:
     return queue.holder if queue.exclusive else None
 
 
-def _found(queue: Queue, counts: Counts) -> Outcome:
+def _found(tables: Tables, queue: Queue, counts: Counts) -> Outcome:
     ready, _, consumers = counts(queue.vhost, queue.name) or _UNCOUNTED
     # Declaring counts as use, so the kernel starts the idle time of an expiring queue anew.
-    changes = [queue_row(queue)] if "x-expires" in queue.arguments else []
-    return Outcome(changes=[*changes], name=queue.name, messages=ready, consumers=consumers)
+    row = tables.queue_row(queue)
+    return Outcome(
+        changes=[row] if row.expires_ms is not None else [], name=queue.name, messages=ready, consumers=consumers
+    )
 
 
 def _locked(queue: Queue) -> Refused:

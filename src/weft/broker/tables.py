@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from weft.broker.arguments import exchange_row, queue_row
-from weft.model.changes import Bind, Change, DeleteExchange, DeleteQueue, Unbind
+from weft.broker.policies import Applied, Compile, Policies, effective
+from weft.model.changes import Bind, Change, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from weft.model.errors import Refused
-from weft.store import Binding, Exchange, Queue, Store
+from weft.store import Binding, Exchange, Queue, ResourcePolicy, Store
 
 Record = Exchange | Queue | Binding
 
@@ -106,8 +107,9 @@ def _remove(index: dict[_Key, dict[_Identity, Binding]], key: _Key, identity: _I
 class Tables:
     """The topology of one virtual host."""
 
-    def __init__(self, vhost: str, watch: Watch | None = None) -> None:
+    def __init__(self, vhost: str, compile_pattern: Compile, watch: Watch | None = None) -> None:
         self.vhost = vhost
+        self.policies = Policies(compile_pattern)
         self.queues: dict[str, Queue] = {}
         self.bindings = Bindings(watch)
         self.exchanges = {name: Exchange(vhost, name, type_, durable=True) for name, type_ in PREDECLARED.items()}
@@ -129,8 +131,8 @@ class Tables:
     def rows(self) -> list[Change]:
         """Everything, as the kernel is told of it at start."""
         return [
-            *(exchange_row(exchange) for exchange in self.exchanges.values()),
-            *(queue_row(queue) for queue in self.queues.values()),
+            *(self.exchange_row(exchange) for exchange in self.exchanges.values()),
+            *(self.queue_row(queue) for queue in self.queues.values()),
             *(_bind_row(binding) for binding in self.bindings),
         ]
 
@@ -138,6 +140,42 @@ class Tables:
         """Add a stored binding; KeyError if an end is missing."""
         self._is_durable(binding)
         self.bindings.add(binding)
+
+    # policies
+
+    def queue_row(self, queue: Queue) -> DeclareQueue:
+        """What the kernel is told of a queue."""
+        return queue_row(effective(queue, self.policies.applied(queue)))
+
+    def exchange_row(self, exchange: Exchange) -> DeclareExchange:
+        """What the kernel is told of an exchange."""
+        return exchange_row(effective(exchange, self.policies.applied(exchange)))
+
+    def set_policy(self, policy: ResourcePolicy) -> list[Change]:
+        """Set a policy; whatever it changes, as the kernel is told of it."""
+        before = self._applied()
+        self.policies.put(policy)
+        return self._changed(before)
+
+    def clear_policy(self, policy: ResourcePolicy) -> list[Change]:
+        """Forget a policy; whatever that changes, as the kernel is told of it."""
+        before = self._applied()
+        self.policies.remove(policy)
+        return self._changed(before)
+
+    def _applied(self) -> list[Applied]:
+        return [self.policies.applied(to) for to in self._objects()]
+
+    def _objects(self) -> Iterator[Queue | Exchange]:
+        yield from self.exchanges.values()
+        yield from self.queues.values()
+
+    def _changed(self, before: list[Applied]) -> list[Change]:
+        rows: list[Change] = []
+        for to, old in zip(self._objects(), before, strict=True):
+            if self.policies.applied(to).definition != old.definition:
+                rows.append(self.queue_row(to) if isinstance(to, Queue) else self.exchange_row(to))
+        return rows
 
     # edits
 
@@ -186,10 +224,10 @@ class Tables:
     def _put(self, record: Record) -> Change:
         if isinstance(record, Queue):
             self.queues[record.name] = record
-            return queue_row(record)
+            return self.queue_row(record)
         if isinstance(record, Exchange):
             self.exchanges[record.name] = record
-            return exchange_row(record)
+            return self.exchange_row(record)
         self.bindings.add(record)
         return _bind_row(record)
 

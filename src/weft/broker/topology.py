@@ -19,6 +19,7 @@ from weft.broker.attaching import Attaching
 from weft.broker.bindings import change_binding
 from weft.broker.exchanges import declare_exchange, delete_exchange
 from weft.broker.outcome import Counts, Outcome
+from weft.broker.policies import Applied, check_policy, compile_policy
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
 from weft.broker.tables import Drop, Edit, Record, Tables, Watch, save_edits
@@ -42,7 +43,7 @@ from weft.model.events import (
     Table,
     TopologyRequested,
 )
-from weft.store import Binding, Exchange, Queue, Store
+from weft.store import Binding, Exchange, Queue, ResourcePolicy, Store
 
 Claim = Callable[[str, AttachRequested, AcceptLink], AcceptLink]
 
@@ -58,7 +59,7 @@ class Topology:
         self._counts = counts
         self.watch: Watch | None = None
         """Told of every binding that is made or undone from now on."""
-        self._vhosts = {name: Tables(name, self._on_binding) for name in access.vhosts()}
+        self._vhosts = {name: self._new_tables(name) for name in access.vhosts()}
         self._containers: dict[int, str] = {}
         self._held: dict[int, set[tuple[str, str]]] = {}
         self._ends = dynamic.Ends()
@@ -314,7 +315,7 @@ class Topology:
         changes = self._access.add_vhost(name)
         if name in self._vhosts:
             return changes
-        tables = self._vhosts[name] = Tables(name, self._on_binding)
+        tables = self._vhosts[name] = self._new_tables(name)
         return [*changes, *tables.rows()]
 
     def delete_vhost(self, name: str) -> list[Change]:
@@ -322,6 +323,38 @@ class Topology:
         changes = self._access.delete_vhost(name)
         del self._vhosts[name]
         return changes
+
+    def set_policy(self, policy: ResourcePolicy) -> list[Change]:
+        """Set a policy, or replace it; it holds at once for all that it matches."""
+        self.check_policy(policy)
+        tables = self._tables(policy.vhost)
+        tables.policies.check_count(policy)
+        with self._store.transaction():
+            self._store.put_policy(policy)
+        return self._synced(tables.set_policy(policy))
+
+    def check_policy(self, policy: ResourcePolicy) -> None:
+        """Refused or ConfigError if it makes no sense, wherever it is to be set."""
+        check_policy(policy)
+        compile_policy(self._access.pattern, policy)
+
+    def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> list[Change]:
+        """Forget a policy; what it changed is as it was declared, or as the next policy says."""
+        tables = self._tables(vhost)
+        policy = tables.policies.get(name, operator=operator)
+        if policy is None:
+            raise Refused(f"NOT_FOUND - no policy '{name}' in vhost '{vhost}'", 404)
+        with self._store.transaction():
+            self._store.delete_policy(policy)
+        return self._synced(tables.clear_policy(policy))
+
+    def policies(self, vhost: str) -> list[ResourcePolicy]:
+        """Every policy of a virtual host, those of operators included."""
+        return list(self._tables(vhost).policies)
+
+    def applied(self, to: Queue | Exchange) -> Applied:
+        """Which policies apply to a queue or an exchange, and what they come to."""
+        return self._tables(to.vhost).policies.applied(to)
 
     def vhosts(self) -> list[str]:
         """Every virtual host."""
@@ -373,6 +406,9 @@ class Topology:
         changes = self._commit(tables, [edit for outcome in outcomes for edit in outcome.edits])
         return self._synced([*changes, *(change for outcome in outcomes for change in outcome.changes)])
 
+    def _new_tables(self, vhost: str) -> Tables:
+        return Tables(vhost, self._access.pattern, self._on_binding)
+
     def _run(self, vhost: str, operation: Operation) -> list[Change]:
         return self.run(vhost, [operation])
 
@@ -388,5 +424,7 @@ class Topology:
                 self._vhosts[queue.vhost].queues[queue.name] = queue
             for binding in self._store.bindings():
                 self._vhosts[binding.vhost].load_binding(binding)
+            for policy in self._store.policies():
+                self._vhosts[policy.vhost].policies.put(policy)
         except KeyError as error:
             raise Corrupt(f"stored definitions name {error}, which they do not define") from None

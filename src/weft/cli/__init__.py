@@ -35,6 +35,7 @@ COMMANDS = {
     "directory": "who is where: services, addresses, settings of nodes",
     "exchange": "exchanges of a node, and bindings",
     "queue": "queues of a node",
+    "policy": "settings for every queue and exchange whose name matches",
     "ctl": "any object of a node: list, show, make, change, call, watch; export and import",
     "top": "a node live in the terminal: queues, rates, latencies",
     "browse": "look into a queue or a stream, and leave everything where it is",

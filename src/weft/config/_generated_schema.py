@@ -70,6 +70,20 @@ ENTITIES = (
         ),
     ),
     Entity(
+        "policies",
+        "Settings for every queue and exchange of a virtual host whose name matches (docs/guides/policies.md). Read again on SIGHUP. More can be set while the node runs (`weft policy set`).",
+        many=True,
+        attributes=(
+            Attribute("name", "string", "Name of the policy.", required=True),
+            Attribute("pattern", "string", "Regular expression that a name must match.", required=True),
+            Attribute("definition", "table", "What it sets: `max-length`, `message-ttl`, `dead-letter-exchange`, …, by the names of RabbitMQ's policies.", required=True),
+            Attribute("vhost", "string", "Name of the virtual host.", default="/"),
+            Attribute("apply_to", "string", "What it applies to.", default="all", choices=('all', 'exchanges', 'queues', 'classic_queues', 'quorum_queues', 'streams')),
+            Attribute("priority", "integer", "Of several that match, the one with the highest number applies.", default=0, min=-2147483647, max=2147483647),
+            Attribute("operator", "boolean", "It is an operator policy: a bound to what other policies and arguments say.", default=False),
+        ),
+    ),
+    Entity(
         "links",
         "Connections this node keeps to other nodes of its fabric, or to other brokers that speak AMQP 1.0. Read again on SIGHUP. More can be made while it runs (`weft link add`).",
         many=True,

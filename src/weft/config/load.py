@@ -61,6 +61,19 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings for every queue and exchange whose name matches."""
+
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    vhost: str = "/"
+    apply_to: str = "all"
+    priority: int = 0
+    operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the node does when nobody said otherwise."""
 
@@ -82,6 +95,7 @@ class Configuration:
     users: tuple[User, ...] = ()
     vhosts: tuple[str, ...] = ()
     permissions: tuple[Permission, ...] = ()
+    policies: tuple[Policy, ...] = ()
     links: tuple[dict[str, Any], ...] = ()
     """Links to other nodes, as tables of `weft.federation`."""
     routes: tuple[dict[str, Any], ...] = ()
@@ -204,8 +218,10 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
     users = tuple(_user(row, index, checker) for index, row in enumerate(checked["users"]))
     vhosts = tuple(row["name"] for row in checked["vhosts"])
     permissions = tuple(Permission(**row) for row in checked["permissions"])
+    policies = tuple(Policy(**row) for row in checked["policies"])
     settings = Settings(*(checked["settings"][0].values() if checked["settings"] else ()))
     _check_names(users, vhosts, permissions, settings, checker)
+    _check_policies(policies, vhosts, checker)
     return Configuration(
         name=node["name"],
         data_dir=folder / node["data_dir"] if node["data_dir"] is not None else None,
@@ -215,6 +231,7 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         users=users,
         vhosts=vhosts,
         permissions=permissions,
+        policies=policies,
         links=tuple(checked["links"]),
         routes=tuple(checked["routes"]),
         directory_url=checked["directory"][0]["url"] if checked["directory"] else "embedded:",
@@ -261,8 +278,19 @@ def _check_names(
             hint = nearest(permission.vhost, ("/", *vhosts))
             raise checker.error(f"no virtual host {permission.vhost!r}, {hint}", "permissions", index, "vhost")
         for operation in ("configure", "write", "read"):
-            try:
-                re.compile(getattr(permission, operation))
-            except re.error as error:
-                what = f"{operation} is not a regular expression: {error}"
-                raise checker.error(what, "permissions", index, operation) from None
+            _check_pattern(getattr(permission, operation), checker, "permissions", index, operation)
+
+
+def _check_policies(policies: tuple[Policy, ...], vhosts: tuple[str, ...], checker: _Checker) -> None:
+    for index, policy in enumerate(policies):
+        if policy.vhost not in ("/", *vhosts):
+            hint = nearest(policy.vhost, ("/", *vhosts))
+            raise checker.error(f"no virtual host {policy.vhost!r}, {hint}", "policies", index, "vhost")
+        _check_pattern(policy.pattern, checker, "policies", index, "pattern")
+
+
+def _check_pattern(text: str, checker: _Checker, table: str, index: int, key: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise checker.error(f"{key} is not a regular expression: {error}", table, index, key) from None

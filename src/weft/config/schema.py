@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["string", "integer", "boolean", "strings"]
+Kind = Literal["string", "integer", "boolean", "strings", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Attribute:
                 return "must be true or false"
             case "strings" if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
                 return "must be a list of strings"
+            case "table" if not isinstance(value, dict):
+                return "must be a table"
             case "integer":
                 return self._integer_complaint(value)
         return None

@@ -270,6 +270,9 @@ CLASSES = (
             Field("auto_delete", "boolean", "Does it go with its last binding?", "create"),
             Field("internal", "boolean", "May only bindings send to it?", "create"),
             Field("arguments", "map", "Arguments of its declaration.", "create"),
+            Field("policy", "string", "The policy that applies to it, if one does.", "read"),
+            Field("operator_policy", "string", "The operator policy that applies to it, if one does.", "read"),
+            Field("effective_policy_definition", "map", "What both come to.", "read"),
         ),
         statistics=(
             Field("messages_in", "integer", "Messages sent to it.", "counter"),
@@ -299,6 +302,9 @@ CLASSES = (
             Field("exclusive", "boolean", "Does it belong to one connection?", "read"),
             Field("type", "string", "`classic` or `stream`.", "read"),
             Field("arguments", "map", "Arguments of its declaration.", "create"),
+            Field("policy", "string", "The policy that applies to it, if one does.", "read"),
+            Field("operator_policy", "string", "The operator policy that applies to it, if one does.", "read"),
+            Field("effective_policy_definition", "map", "What both come to.", "read"),
             Field("state", "string", "`running`, or `quiesced` with the node.", "read"),
         ),
         statistics=(
@@ -351,6 +357,9 @@ CLASSES = (
             Field("exclusive", "boolean", "Does it belong to one connection?", "read"),
             Field("type", "string", "`classic` or `stream`.", "read"),
             Field("arguments", "map", "Arguments of its declaration.", "create"),
+            Field("policy", "string", "The policy that applies to it, if one does.", "read"),
+            Field("operator_policy", "string", "The operator policy that applies to it, if one does.", "read"),
+            Field("effective_policy_definition", "map", "What both come to.", "read"),
             Field("state", "string", "`running`, or `quiesced` with the node.", "read"),
             Field("number", "integer", "Its life: another number when it was deleted and made again.", "read"),
         ),
@@ -446,6 +455,52 @@ CLASSES = (
             Field("configure", "string", "What it may declare and delete: a regular expression.", "write"),
             Field("write", "string", "What it may send to.", "write"),
             Field("read", "string", "What it may take from.", "write"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
+        "policy",
+        "Settings for every queue and exchange whose name matches.",
+        scope="vhost",
+        needs="management",
+        properties=(
+            Field("name", "string", "Name.", "key"),
+            Field("vhost", "string", "Its virtual host.", "key"),
+            Field("pattern", "string", "Names that it applies to: a regular expression.", "write"),
+            Field("apply_to", "string", "`all`, `exchanges`, `queues`, `classic_queues`, `quorum_queues` or `streams`.", "write"),
+            Field("priority", "integer", "Of several that match, the highest applies.", "write"),
+            Field("definition", "map", "What it sets (docs/guides/policies.md).", "write"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
+        "operator_policy",
+        "Bounds that an operator sets for every queue whose name matches, whatever others set.",
+        scope="vhost",
+        needs="management",
+        properties=(
+            Field("name", "string", "Name.", "key"),
+            Field("vhost", "string", "Its virtual host.", "key"),
+            Field("pattern", "string", "Names that it applies to: a regular expression.", "write"),
+            Field("apply_to", "string", "`all`, `exchanges`, `queues`, `classic_queues`, `quorum_queues` or `streams`.", "write"),
+            Field("priority", "integer", "Of several that match, the highest applies.", "write"),
+            Field("definition", "map", "What it sets (docs/guides/policies.md).", "write"),
         ),
         statistics=(
         ),

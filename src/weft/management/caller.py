@@ -3,7 +3,8 @@
 Owns the rules of the tags. A user's name comes in with each request; nothing or a refusal goes out.
 It must not know classes or wires.
 Rule: RabbitMQ's tags: `management` sees virtual hosts it may enter and its own connections, `monitoring` sees
-everything, `administrator` also changes users, virtual hosts and the node. What a user makes or deletes in a virtual
+everything, `policymaker` also sets policies and parameters, `administrator` changes users, virtual hosts and the node
+too. What a user makes or deletes in a virtual
 host needs the permissions that doing it over AMQP needs.
 """
 
@@ -15,6 +16,7 @@ from weft.management.host import PolicyLike, Right
 from weft.model.errors import Refused
 
 _RANKS = {"management": 1, "policymaker": 1, "monitoring": 2, "administrator": 3}
+_POLICYMAKERS = frozenset({"policymaker", "administrator"})
 NODE = ""
 """The node itself asks: nobody has the empty name."""
 
@@ -33,12 +35,17 @@ class Caller:
         """How much it may manage: 0 for nothing."""
         if self.user == NODE:
             return _RANKS["administrator"]
-        tags = next((user.tags for user in self.policy.users() if user.name == self.user), ())
-        return max((_RANKS.get(tag, 0) for tag in tags), default=0)
+        return max((_RANKS.get(tag, 0) for tag in self._tags()), default=0)
+
+    def _tags(self) -> tuple[str, ...]:
+        return next((user.tags for user in self.policy.users() if user.name == self.user), ())
 
     def require(self, tag: str) -> None:
-        """Refused unless the caller has this tag, or one above it."""
-        if self.rank < _RANKS[tag]:
+        """Refused unless the caller has this tag, or one above it; above `policymaker` is only `administrator`."""
+        has_it = self.rank >= _RANKS[tag]
+        if tag == "policymaker" and self.user != NODE:
+            has_it = not _POLICYMAKERS.isdisjoint(self._tags())
+        if not has_it:
             raise Refused(f"user '{self.user}' needs the tag '{tag}' for this", 403)
 
     @property

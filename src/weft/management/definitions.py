@@ -1,8 +1,8 @@
 """Definitions as one document, in RabbitMQ's form.
 
-Owns the export and the import of users, virtual hosts, permissions, exchanges, queues and bindings. The manager comes
-in with a caller; a document goes out, or comes in and is made.
-It must never delete or change what exists, but users and permissions, which are replaced.
+Owns the export and the import of users, virtual hosts, permissions, policies, exchanges, queues and bindings. The
+manager comes in with a caller; a document goes out, or comes in and is made.
+It must never delete or change what exists, but users, permissions and policies, which are replaced.
 Rule: RabbitMQ's definitions guide: order of import, merge rules, partial import after an error; a document for one
 virtual host leaves out its name.
 """
@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from weft.management.caller import Caller
+from weft.management.classes.policies import policy_values
 from weft.management.manager import Manager
 from weft.model.errors import ConfigError, Refused
 from weft.model.events import BindingChange, ExchangeDeclare, Operation, QueueDeclare
-from weft.store import User
+from weft.store import ResourcePolicy, User
 from weft.store.tables import encode_table
 
 VERSION = "3.13.0"
@@ -26,7 +27,9 @@ VERSION = "3.13.0"
 CHUNK = 200
 """Objects made and stored together, before the loop turns."""
 LOG = logging.getLogger("weft.management")
-_LEFT_OUT = ("policies", "parameters", "global_parameters", "topic_permissions")
+_LEFT_OUT = ("global_parameters", "topic_permissions")
+OPERATOR_POLICY = "operator_policy"
+"""The component under which RabbitMQ keeps operator policies among its parameters."""
 Document = dict[str, Any]
 
 
@@ -45,11 +48,14 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
         ]
     vhosts = host.policy.vhosts() if vhost is None else [vhost]
     document |= {name: [] for name in _LEFT_OUT}
+    policies = [policy for name in vhosts for policy in host.topology.policies(name)]
+    document["policies"] = [_policy(policy) for policy in policies if not policy.operator]
+    document["parameters"] = [_operator_policy(policy) for policy in policies if policy.operator]
     document["queues"] = [row for name in vhosts for row in _queues(manager, name)]
     document["exchanges"] = [row for name in vhosts for row in _exchanges(manager, name)]
     document["bindings"] = [row for name in vhosts for row in _bindings(manager, name)]
     if vhost is not None:
-        for kind in ("queues", "exchanges", "bindings"):
+        for kind in ("policies", "parameters", "queues", "exchanges", "bindings"):
             for row in document[kind]:
                 del row["vhost"]
     return document
@@ -58,6 +64,17 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
 def _told_user(user: User) -> Document:
     told: Document = {"name": user.name, "tags": list(user.tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
     return told if user.password_hash is None else told | {"password_hash": user.password_hash}
+
+
+def _policy(policy: ResourcePolicy) -> Document:
+    about = {"vhost": policy.vhost, "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to}
+    return {**about, "definition": policy.definition, "priority": policy.priority}
+
+
+def _operator_policy(policy: ResourcePolicy) -> Document:
+    value = _policy(policy)
+    key = {"component": OPERATOR_POLICY, "vhost": value.pop("vhost"), "name": value.pop("name")}
+    return {**key, "value": value}
 
 
 def _queues(manager: Manager, vhost: str) -> Iterator[Document]:
@@ -109,6 +126,10 @@ async def import_(manager: Manager, caller: Caller, document: Document, vhost: s
         for row in _rows(document, "permissions"):
             values = {right: _text(row, right) for right in ("configure", "write", "read")}
             await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
+    for row in _rows(document, "policies"):
+        place = vhost if vhost is not None else _text(row, "vhost")
+        await manager.create(caller, "policy", place, _text(row, "name"), policy_values(row))
+    await _parameters(manager, caller, document, vhost)
     for kind in ("exchanges", "queues", "bindings"):
         await _make(manager, kind, _rows(document, kind), vhost)
 
@@ -125,6 +146,22 @@ async def _user(manager: Manager, caller: Caller, row: Document) -> None:
     elif encoded:
         LOG.warning("import: user %s has a hash of another kind, give it a password", row.get("name"))
     await manager.create(caller, "user", "/", _text(row, "name"), values)
+
+
+async def _parameters(manager: Manager, caller: Caller, document: Document, vhost: str | None) -> None:
+    for row in _rows(document, "parameters"):
+        place = vhost if vhost is not None else _text(row, "vhost")
+        component, name, value = _text(row, "component"), _text(row, "name"), row.get("value")
+        if component == OPERATOR_POLICY:
+            await manager.create(caller, "operator_policy", place, name, policy_values(_map(value)))
+        else:
+            LOG.warning("import: parameter %s of %s left out: weft has none", name, component)
+
+
+def _map(value: object) -> Document:
+    if not isinstance(value, dict):
+        raise ConfigError(f"a JSON object was expected, not {value!r}")
+    return value
 
 
 async def _make(manager: Manager, kind: str, rows: list[Document], vhost: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Permission patterns: regular expressions over resource names that cannot stall the node.
+"""Patterns: regular expressions over resource names that cannot stall the node.
 
 Owns the way from an operator's text to a compiled pattern, or to a ConfigError that says what is wrong with it.
 Matching is a search, unanchored, as in RabbitMQ; the empty pattern stands for `^$` and so matches only the empty name.
@@ -28,7 +28,7 @@ _GROUP_START = re.compile(r"\(\?(?:[:=!>]|<[=!]|P<\w+>)")
 def compile_pattern(text: str) -> re.Pattern[str]:
     """The pattern to search names with."""
     if len(text) > PATTERN_CHARS_MAX:
-        raise ConfigError(f"a permission pattern has {len(text)} characters, at most {PATTERN_CHARS_MAX} are allowed")
+        raise ConfigError(f"a pattern has {len(text)} characters, at most {PATTERN_CHARS_MAX} are allowed")
     if not text:
         return re.compile("^$")
     shorter = _without_ends(text)
@@ -38,9 +38,9 @@ def compile_pattern(text: str) -> re.Pattern[str]:
             warnings.simplefilter("error")
             pattern = re.compile(shorter)
     except (re.error, Warning, OverflowError, RecursionError) as error:
-        raise ConfigError(f"permission pattern '{text}' is not a regular expression: {error}") from None
+        raise ConfigError(f"pattern '{text}' is not a regular expression: {error}") from None
     if steps > STEPS_MAX:
-        raise ConfigError(f"permission pattern '{text}' could take too long: use fewer or simpler repetitions")
+        raise ConfigError(f"pattern '{text}' could take too long: use fewer or simpler repetitions")
     return pattern
 
 
@@ -73,7 +73,7 @@ class _Estimate:
 
     def _alternatives(self, depth: int) -> float:
         if depth > GROUP_DEPTH_MAX:
-            raise ConfigError(f"a permission pattern has more than {GROUP_DEPTH_MAX} groups inside each other")
+            raise ConfigError(f"a pattern has more than {GROUP_DEPTH_MAX} groups inside each other")
         total, branch = 0.0, 1.0
         while self._at < len(self._text) and self._text[self._at] != ")":
             if self._text[self._at] == "|":
@@ -89,7 +89,7 @@ class _Estimate:
         self._at += 1
         if character == "\\":
             if self._text[self._at : self._at + 1].isdecimal():
-                raise ConfigError("a permission pattern may not refer back to a group")
+                raise ConfigError("a pattern may not refer back to a group")
             self._at += 1
         elif character == "[":
             end = re.compile(r"\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL).match(self._text, self._at)

@@ -1,4 +1,5 @@
-"""The node's durable definitions: users, virtual hosts, permissions, exchanges, queues, bindings.
+"""The node's durable definitions: users, virtual hosts, permissions, policies, exchanges, queues,
+bindings.
 
 Owns one SQLite file in the data directory; `Store` is its only door and `records` are the values that pass through it.
 Controllers read everything once at their birth and write each change before they answer the peer that asked for it.
@@ -7,6 +8,6 @@ Rule: what a finished transaction wrote survives a crash of the node, and after 
 """
 
 from weft.store.definitions import Store
-from weft.store.records import Binding, Exchange, Permission, Queue, User
+from weft.store.records import Binding, Exchange, Permission, Queue, ResourcePolicy, User
 
-__all__ = ["Binding", "Exchange", "Permission", "Queue", "Store", "User"]
+__all__ = ["Binding", "Exchange", "Permission", "Queue", "ResourcePolicy", "Store", "User"]

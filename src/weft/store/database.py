@@ -16,7 +16,7 @@ from weft.model.errors import ConfigError, Corrupt, Unavailable
 
 APPLICATION_ID = 0x77656674
 """`weft`, in the place where SQLite files say whose they are."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 LOCK_TIMEOUT_S = 1.0
 """How long a node waits for its predecessor, which may just be ending."""
 
@@ -53,7 +53,28 @@ Since format 2.
 """
 NUMBERED = "ALTER TABLE exchanges ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
 """Exchanges of older formats had no barrier, so nothing is kept under their number. Since format 3."""
-UPGRADES = {1: OBJECTS, 2: NUMBERED}
+POLICIES = """
+CREATE TABLE policies (
+    vhost TEXT NOT NULL, operator INTEGER NOT NULL, name TEXT NOT NULL, pattern TEXT NOT NULL, apply_to TEXT NOT NULL,
+    priority INTEGER NOT NULL, definition TEXT NOT NULL,
+    PRIMARY KEY (vhost, operator, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE topic_permissions (
+    user TEXT NOT NULL, vhost TEXT NOT NULL, exchange TEXT NOT NULL, write TEXT NOT NULL, read TEXT NOT NULL,
+    PRIMARY KEY (user, vhost, exchange)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE parameters (
+    component TEXT NOT NULL, vhost TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (component, vhost, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE limits (
+    kind TEXT NOT NULL CHECK (kind IN ('user', 'vhost')), name TEXT NOT NULL, what TEXT NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (kind, name, what)
+) STRICT, WITHOUT ROWID;
+"""
+"""A parameter of the node has no component and no virtual host. Since format 4."""
+UPGRADES = {1: OBJECTS, 2: NUMBERED, 3: POLICIES}
 """What a file of an older format lacks."""
 
 
@@ -89,7 +110,7 @@ def _prepare(database: sqlite3.Connection, where: str) -> bool:
     database.execute("PRAGMA journal_mode = WAL")
     if is_new:
         version = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {OBJECTS} {NUMBERED} {version} COMMIT;")
+        database.executescript(f"BEGIN EXCLUSIVE; {SCHEMA} {OBJECTS} {NUMBERED} {POLICIES} {version} COMMIT;")
     else:
         _upgrade(database)
     database.execute("PRAGMA synchronous = NORMAL")

@@ -20,8 +20,10 @@ from typing import Any
 from weft.model.errors import Corrupt, Unavailable
 from weft.model.events import Table
 from weft.store.database import open_database
-from weft.store.records import Binding, Exchange, Permission, Queue, User
+from weft.store.records import Binding, Exchange, Permission, Queue, ResourcePolicy, User
 from weft.store.tables import decode_table, encode_table
+
+_IN_VHOST = ("permissions", "topic_permissions", "policies", "parameters", "exchanges", "queues", "bindings")
 
 
 class Store:
@@ -100,10 +102,27 @@ class Store:
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
         self._write("DELETE FROM vhosts WHERE name = ?", name)
-        self._write("DELETE FROM permissions WHERE vhost = ?", name)
-        self._write("DELETE FROM exchanges WHERE vhost = ?", name)
-        self._write("DELETE FROM queues WHERE vhost = ?", name)
-        self._write("DELETE FROM bindings WHERE vhost = ?", name)
+        self._write("DELETE FROM limits WHERE kind = 'vhost' AND name = ?", name)
+        for table in _IN_VHOST:
+            self._write(f"DELETE FROM {table} WHERE vhost = ?", name)  # noqa: S608 - names of ours
+
+    # policies
+
+    def policies(self) -> list[ResourcePolicy]:
+        rows = self._read("SELECT vhost, name, pattern, definition, apply_to, priority, operator FROM policies")
+        return [
+            ResourcePolicy(vhost, name, pattern, decode_table(definition), apply_to, priority, bool(operator))
+            for vhost, name, pattern, definition, apply_to, priority, operator in rows
+        ]
+
+    def put_policy(self, policy: ResourcePolicy) -> None:
+        key = policy.vhost, policy.operator, policy.name
+        fields = policy.pattern, policy.apply_to, policy.priority, encode_table(policy.definition)
+        self._write("REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?)", *key, *fields)
+
+    def delete_policy(self, policy: ResourcePolicy) -> None:
+        key = policy.vhost, policy.operator, policy.name
+        self._write("DELETE FROM policies WHERE vhost = ? AND operator = ? AND name = ?", *key)
 
     # exchanges, queues, bindings
 

@@ -1,4 +1,4 @@
-"""Definitions as values: what a user, a permission, an exchange, a queue and a binding are.
+"""Definitions as values: what a user, a permission, a policy, an exchange, a queue and a binding are.
 
 Owns the frozen classes that the store keeps and that policy and broker think in.
 They come out of the database at start and are replaced, never changed, while the node runs.
@@ -42,6 +42,20 @@ class Permission:
     configure: str
     write: str
     read: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePolicy:
+    """Settings for every queue and exchange of a virtual host whose name matches."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: Table
+    apply_to: str = "all"
+    priority: int = 0
+    operator: bool = False
+    """Set by whoever runs the node: it bounds what others set, and is not replaced by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ and a kernel that takes every change and fails on one that names what it does no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ class Access:
     def check(self, principal: int, operation: str, kind: str, name: str) -> None:
         if (operation, kind, name) in self.refused or (operation, kind, "*") in self.refused:
             raise Refused(f"ACCESS_REFUSED - {operation} access to {kind} '{name}'", 403)
+
+    def pattern(self, text: str) -> re.Pattern[str]:
+        return re.compile(text)
 
     def vhosts(self) -> list[str]:
         return list(self._vhosts)

@@ -1,14 +1,17 @@
-"""A node to be managed, and a way to ask it over AMQP 1.0 without a socket in the way of the test's own loop."""
+"""A node to be managed, and ways to ask it over AMQP 1.0 and HTTP, none of them in the way of the test's own loop."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import pytest_asyncio
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
+from yarl import URL
 
 import weft
 
@@ -56,3 +59,24 @@ async def console(node: weft.Node) -> AsyncIterator[Console]:
     console = Console(node.ports[0])
     yield console
     await console.close()
+
+
+class Browser:
+    """HTTP requests as one user."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self._session = session
+        self._port = port
+
+    async def ask(self, method: str, path: str, body: object = None, user: str = "guest") -> tuple[int, Any]:
+        """(status, JSON or text) of a request."""
+        headers = {"Authorization": aiohttp.encode_basic_auth(user, user)} if user else {}
+        url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
+        async with self._session.request(method, url, json=body, headers=headers) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+    async def get(self, path: str) -> Any:
+        status, value = await self.ask("GET", path)
+        assert status == 200, value
+        return value

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aio_pika
 import aiohttp
 import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
-from yarl import URL
 
 import weft
 from weft.config import parse
+
+from .conftest import Browser
 
 CONFIG = """
 [http]
@@ -39,27 +38,6 @@ configure = "^mine"
 write = ".*"
 read = ".*"
 """
-
-
-class Browser:
-    """HTTP requests as one user."""
-
-    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
-        self._session = session
-        self._port = port
-
-    async def ask(self, method: str, path: str, body: object = None, user: str = "guest") -> tuple[int, Any]:
-        """(status, JSON or text) of a request."""
-        headers = {"Authorization": aiohttp.encode_basic_auth(user, user)} if user else {}
-        url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
-        async with self._session.request(method, url, json=body, headers=headers) as answer:
-            text = await answer.text()
-            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
-
-    async def get(self, path: str) -> Any:
-        status, value = await self.ask("GET", path)
-        assert status == 200, value
-        return value
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,6 +12,7 @@ from weft.management.classes.barriers import Barriers
 from weft.management.classes.connections import Connections, Links, Sessions
 from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
 from weft.management.classes.node import NodeClass
+from weft.management.classes.policies import PoliciesClass
 from weft.management.classes.queues import Queues, Streams
 from weft.management.classes.users import PermissionsClass, Users
 from weft.management.manager import Manager
@@ -32,3 +33,5 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("barrier", Barriers(manager))
     manager.register("user", Users(manager, peers))
     manager.register("permission", PermissionsClass(manager))
+    manager.register("policy", PoliciesClass(manager, operator=False))
+    manager.register("operator_policy", PoliciesClass(manager, operator=True))

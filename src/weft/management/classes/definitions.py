@@ -16,6 +16,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from weft.management.caller import Caller
+from weft.management.classes.policies import applied_row
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
@@ -74,6 +75,7 @@ class Exchanges(Provider):
         row["bindings"] = self._host.topology.count_bindings(row["vhost"], row["name"])
         if exchange is not None:
             row["type"] = exchange.type
+            row |= applied_row(self._host.topology.applied(exchange))
         return row
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:

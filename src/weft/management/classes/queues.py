@@ -13,6 +13,7 @@ import base64
 from collections.abc import Iterable
 
 from weft.management.caller import Caller
+from weft.management.classes.policies import applied_row
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
@@ -59,6 +60,7 @@ class Queues(Provider):
             row["exclusive"] = queue.exclusive
             row["arguments"] = queue.arguments
             row["type"] = queue.arguments.get("x-queue-type", "classic")
+            row |= applied_row(self._host.topology.applied(queue))
         row["state"] = "quiesced" if self._manager.is_quiesced else "running"
         return row
 

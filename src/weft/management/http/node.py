@@ -236,10 +236,6 @@ async def _aliveness(ask: Ask) -> web.Response:
 _HEALTH = "/api/health/checks/"
 _EMPTY = (
     "extensions",
-    "policies",
-    "policies/{vhost}",
-    "operator-policies",
-    "operator-policies/{vhost}",
     "parameters",
     "parameters/{component}",
     "parameters/{component}/{vhost}",

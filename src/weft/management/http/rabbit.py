@@ -57,9 +57,7 @@ def queue(row: Row, node: str, rates: dict[str, float]) -> dict[str, Any]:
         "arguments": row.get("arguments", {}),
         "node": node,
         "state": "running",
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        **_applied(row),
         "consumers": row["consumers"],
         "consumer_capacity": 1.0 if row["consumers"] and not ready else 0.0,
         "consumer_utilisation": 1.0 if row["consumers"] and not ready else 0.0,
@@ -77,6 +75,17 @@ def queue(row: Row, node: str, rates: dict[str, float]) -> dict[str, Any]:
     }
 
 
+def _applied(row: Row) -> dict[str, Any]:
+    names = {name: row.get(name) for name in ("policy", "operator_policy")}
+    return {**names, "effective_policy_definition": row.get("effective_policy_definition") or {}}
+
+
+def policy(row: Row) -> dict[str, Any]:
+    """A policy, of either kind."""
+    about = {"vhost": row["vhost"], "name": row["name"], "pattern": row["pattern"], "apply-to": row["apply_to"]}
+    return {**about, "definition": row["definition"], "priority": row["priority"]}
+
+
 def exchange(row: Row, rates: dict[str, float]) -> dict[str, Any]:
     """An exchange."""
     counters = {"publish_in": row["messages_in"], "publish_out": row["messages_out"]}
@@ -89,6 +98,7 @@ def exchange(row: Row, rates: dict[str, float]) -> dict[str, Any]:
         "internal": row["internal"],
         "arguments": row["arguments"],
         "user_who_performed_action": "",
+        **_applied(row),
         "message_stats": stats(counters, rates),
         "weft": {"unroutable": row["unroutable"], "duplicate": row.get("duplicate")},
     }
