@@ -64,7 +64,8 @@ class Bench:
         """One run of a load generator."""
         words = [f"{key}={value}" for key, value in options.items()]
         command = [str(self.programs / program), mode, *(broker.options if broker else []), *words]
-        self.say(" ".join([TITLES[broker.name if broker else program] + ":", program, mode, *words]))
+        name = broker.name if broker else "bare" if "bare" in options else program
+        self.say(" ".join([TITLES[name] + ":", program, mode, *words]))
         with pinned(one_core):
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)

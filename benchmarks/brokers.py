@@ -27,6 +27,7 @@ TITLES = {
     "rabbitmq": "RabbitMQ",
     "proton": "Proton's broker",
     "relay": "plain relay",
+    "bare": "answers only",
     "parquet": "Parquet",
     "aio_pika": "aio-pika",
     "pika": "pika",

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import Row
 from brokers import TITLES
 
-COLUMNS = ("weft", "rabbitmq", "proton", "relay", "parquet", "aio_pika", "pika", "qpid_proton")
+COLUMNS = ("weft", "rabbitmq", "proton", "relay", "bare", "parquet", "aio_pika", "pika", "qpid_proton")
 COLORS = {"weft": "#0b6e4f", "rabbitmq": "#d1495b", "relay": "#8d99ae"}
 VERDICTS = {True: "met", False: "MISSED", None: "–"}
 

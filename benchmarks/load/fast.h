@@ -22,4 +22,7 @@ void fast091_read(int socket, const char *queue, long count); /* a stream, from 
 long fast10_publish(const char *address, const void *message, size_t length, struct meter *meter);
 void fast10_consume(const char *address);
 
+/* A server that only answers, as a process of its own: its pid. */
+int start_bare(int *port);
+
 #endif

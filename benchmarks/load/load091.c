@@ -534,11 +534,24 @@ static struct option options[] = {
     {"conns", "5000", "connections in mode conns"},
     {"trips", "0", "round trips before, and with, the idle connections"},
     {"hold", "2", "seconds of rest before memory is read"},
+    {"bare", "0", "1: no broker, a process of our own that only gives the answers (churn)"},
     {NULL, NULL, NULL}};
+
+static void use_bare(void) {
+    static char port_text[16], pid_text[16];
+    int port;
+    snprintf(pid_text, sizeof pid_text, "%d", start_bare(&port));
+    snprintf(port_text, sizeof port_text, "%d", port);
+    for (struct option *option = options; option->key; option++) {
+        if (!strcmp(option->key, "port")) option->value = port_text;
+        if (!strcmp(option->key, "pid")) option->value = pid_text;
+    }
+}
 
 static void prepare(const char *mode) {
     mallopt(M_MMAP_THRESHOLD, 1 << 28); /* the library frees 128 KiB with each connection: to give them back to the */
     mallopt(M_TRIM_THRESHOLD, 1 << 28); /* kernel and get them anew is half of what a connection costs the client */
+    if (number("bare")) use_bare();
     size = (size_t)number("size");
     queue_type = strcmp(mode, "stream") ? text("qtype") : "stream";
     body = allocate(size > CHURN_BYTES ? size : CHURN_BYTES);

@@ -34,6 +34,7 @@ __all__ = [
     "Client",
     "Delivery",
     "DiskJob",
+    "DiskThread",
     "EncodedMessages",
     "Engine",
     "LogReader",
@@ -71,6 +72,20 @@ class DiskJob:
     def kind(self) -> str:
         """`write`, `read` or `background`."""
     def run(self) -> None: ...
+
+@final
+class DiskThread:
+    """A thread that runs disk jobs in their order, without the interpreter's lock."""
+
+    def __new__(cls, name: str) -> DiskThread: ...
+    def fileno(self) -> int:
+        """The file descriptor that can be read once jobs have run."""
+    def start(self, job: DiskJob) -> None:
+        """Run a job after those before it; another one comes back in its place."""
+    def finished(self) -> list[DiskJob]:
+        """Jobs that have run since the last call, for `Engine.disk_done`."""
+    def close(self) -> None:
+        """End the thread, after the jobs it has."""
 
 @final
 class ArrowStream:

@@ -79,6 +79,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     allocator::set_up();
     module.add_class::<engine::Engine>()?;
     module.add_class::<disk::DiskJob>()?;
+    module.add_class::<disk::DiskThread>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<delivery::Delivery>()?;
     module.add_class::<log::ArrowStream>()?;

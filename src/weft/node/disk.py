@@ -4,15 +4,15 @@ Owns the threads that jobs run on. Jobs come from the engine through the driver 
 on the loop's thread; what they did or could not do is the engine's to judge.
 It must never look into a job, and never run one on the loop's thread while the node serves.
 Rule: one thread writes, so that batches reach the disk in their order; another reads and tidies, so that neither waits.
+Both are the kernel's: a thread of Python's would wait for the loop to let go of the interpreter, and the loop for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from weft._kernel import DiskJob
+from weft._kernel import DiskJob, DiskThread
 
 WRITE = "write"
 
@@ -23,27 +23,26 @@ class Disk:
     def __init__(self, loop: asyncio.AbstractEventLoop, done: Callable[[DiskJob], None]) -> None:
         self._loop = loop
         self._done = done
-        self._writer = ThreadPoolExecutor(1, "weft-write")
-        self._reader = ThreadPoolExecutor(1, "weft-read")
+        self._writer = DiskThread("weft-write")
+        self._reader = DiskThread("weft-read")
+        for thread in (self._writer, self._reader):
+            loop.add_reader(thread.fileno(), self._back, thread)
         self._out = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def start(self, jobs: Sequence[DiskJob]) -> None:
         """Run jobs; each comes back through `done`."""
-        for job in jobs:
-            self._out += 1
+        self._out += len(jobs)
+        if jobs:
             self._idle.clear()
-            thread = self._writer if job.kind == WRITE else self._reader
-            thread.submit(self._run_on_disk_thread, job)
+        for job in jobs:
+            (self._writer if job.kind == WRITE else self._reader).start(job)
 
-    def _run_on_disk_thread(self, job: DiskJob) -> None:
-        job.run()
-        self._loop.call_soon_threadsafe(self._back, job)
-
-    def _back(self, job: DiskJob) -> None:
-        self._out -= 1
-        self._done(job)
+    def _back(self, thread: DiskThread) -> None:
+        for job in thread.finished():
+            self._out -= 1
+            self._done(job)
         if self._out == 0:
             self._idle.set()
 
@@ -53,5 +52,6 @@ class Disk:
 
     def close(self) -> None:
         """End the threads."""
-        self._writer.shutdown()
-        self._reader.shutdown()
+        for thread in (self._writer, self._reader):
+            self._loop.remove_reader(thread.fileno())
+            thread.close()
