@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,41 @@ async def test_heartbeats_go_out_while_the_loop_is_blocked(tmp_path: Path) -> No
             assert fabric.core.connections == 1
     finally:
         peer.kill()
+
+
+@pytest.fixture
+def squares(life: Life) -> Iterator[None]:
+    """A service that no event loop of the tests carries."""
+    with sync.connect(life.url) as server:
+
+        @server.service("square")
+        def square(request: Message) -> int:
+            return int(request.body) ** 2
+
+        square.start()
+        yield
+
+
+@pytest.mark.usefixtures("squares")
+async def test_replies_come_to_others_while_the_loop_that_reads_is_blocked(life: Life) -> None:
+    async with weft.connect(life.url) as fabric:
+        with ThreadPoolExecutor(1) as pool:
+            for number in range(3):
+                assert (await fabric.request("square", number)).body == number**2
+                other = pool.submit(lambda: asyncio.run(fabric.request("square", 9, timeout_s=30)))
+                assert other.result(60).body == 81  # waited for without letting the loop run
+            assert (await fabric.request("square", 4)).body == 16
+        assert fabric.core.connections == 1
+
+
+@pytest.mark.usefixtures("squares")
+def test_a_client_outlives_the_loop_it_was_opened_on(life: Life) -> None:
+    fabric = weft.connect(life.url)
+    asyncio.run(fabric.open())
+    for number in range(3):
+        assert asyncio.run(fabric.request("square", number, timeout_s=30)).body == number**2
+    assert fabric.core.connections == 1
+    asyncio.run(fabric.close())
 
 
 SERVICE = textwrap.dedent("""

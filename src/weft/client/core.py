@@ -20,6 +20,7 @@ from typing import Any
 from weft._kernel import DELIVERIES, EVENTS, OUTCOMES, OUTPUT, TIMER, Client
 from weft.client.links import Inlet, Link, Outlet
 from weft.client.pipe import Pipe
+from weft.client.reader import Reader
 from weft.client.url import Target, resolve
 from weft.model.client_events import Attached, Closed, Detached, Drained, LoginFailed, Opened, SessionEnded
 from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
@@ -47,6 +48,7 @@ class Core:
         container: str,
         idle_ms: int,
         tls: ssl.SSLContext | None,
+        near: asyncio.AbstractEventLoop | None = None,
         on_state: Callable[[bool], None] | None = None,
     ) -> None:
         self.targets = tuple(targets)
@@ -68,7 +70,9 @@ class Core:
         self._on_state = on_state
         self._waiting: list[Any] = []
         self._pipe = Pipe()
+        self._reader = Reader(loop, near, self.machine.receive, self._on_near_signals)
         self._protocol: _Protocol | None = None
+        self._transport: asyncio.Transport | None = None
         self._ended: asyncio.Event | None = None
         self._kick_due = False
         self._outside: set[asyncio.AbstractEventLoop] = set()
@@ -83,13 +87,18 @@ class Core:
         """Connect, and stay connected."""
         self.later(self._start)
 
-    def kick(self) -> None:
-        """Have the machine's output written: at the end of this turn on a loop, at once on any other thread."""
+    def kick(self, *, now: bool = False) -> None:
+        """Have the machine's output written: at the end of this turn on a loop, at once on any other thread.
+
+        With `now` a loop writes the first of its turn at once, for whom somebody waits; what follows goes together.
+        """
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self.loop and self._pipe.is_direct:
             if loop not in self._outside:
                 self._outside.add(loop)
                 loop.call_soon(self._flush_from_outside, loop)
+                if now:
+                    self._pipe.write_now(self.machine.poll_transmit)
         elif loop is None and self._pipe.is_direct:
             self._flush_from_outside(None)
         elif not self._kick_due:
@@ -207,7 +216,8 @@ class Core:
 
     def _drop(self) -> None:
         """Forget a connection; the machine keeps what is to be sent and attached again."""
-        self._protocol = None
+        self._protocol = self._transport = None
+        self._reader.close()
         self._pipe.close()
         with self.lock:
             was_open, self.peer = self.peer is not None, None
@@ -254,6 +264,7 @@ class Core:
 
     def made(self, transport: asyncio.Transport) -> None:
         """The transport is connected."""
+        self._transport = transport
         self._pipe.open(transport)
 
     def writable(self, yes: bool) -> None:
@@ -277,10 +288,7 @@ class Core:
         if signals & OUTCOMES:
             self._dispatch_outcomes()
         if signals & DELIVERIES:
-            for number in self.machine.poll_filled():
-                link = self.links.get(number)
-                if isinstance(link, Inlet):
-                    link.on_filled()
+            self._dispatch_deliveries()
         if signals & EVENTS:
             for event in self.machine.poll_events():
                 self._on_event(event)
@@ -289,6 +297,17 @@ class Core:
         if signals & OUTPUT and not self._kick_due:
             self._kick_due = True
             self.loop.call_soon(self._flush)
+
+    def _on_near_signals(self, signals: int) -> None:
+        """Do on the program's loop what can be done there: what it waits for. The rest is for the connection's."""
+        if signals & OUTCOMES:
+            self._dispatch_outcomes()
+        if signals & DELIVERIES:
+            self._dispatch_deliveries()
+        if signals & (EVENTS | TIMER):
+            self.look()
+        elif signals & OUTPUT:
+            self.kick()
 
     def _look(self) -> None:
         self.on_signals(self.machine.signals())
@@ -310,6 +329,12 @@ class Core:
                 link = self.links.get(number)
                 if isinstance(link, Outlet):
                     link.on_outcome(first, last, outcome, detail)
+
+    def _dispatch_deliveries(self) -> None:
+        for number in self.machine.poll_filled():
+            link = self.links.get(number)
+            if isinstance(link, Inlet):
+                link.on_filled()
 
     def _on_event(self, event: object) -> None:
         match event:
@@ -346,6 +371,8 @@ class Core:
             ticket.done()
         if self._protocol is not None and not self._protocol.opened.done():
             self._protocol.opened.set_result(None)
+        if self._transport is not None:
+            self._reader.open(self._transport)
         if self._on_state is not None:
             self._on_state(True)
 
@@ -381,7 +408,8 @@ class Core:
         self._arm()
 
     def _sweep(self) -> None:
-        """Fail what has passed its deadline."""
+        """Fail what has passed its deadline, and see that somebody reads."""
+        self._reader.look()
         now = monotonic()
         reason = self.error
         for link in list(self.links.values()):

@@ -26,8 +26,9 @@ from weft.client.replies import Asking, Replies
 from weft.client.service import PRESENCE_S, Service, presence_topic, read_note
 from weft.client.sessions import Session
 from weft.client.steps import Pipeline
-from weft.client.tickets import Ticket, home_loop, until_stopped
+from weft.client.tickets import Ticket, home_loop, near_loop, until_stopped
 from weft.client.url import arrange, targets
+from weft.model.client_events import Opened
 from weft.model.errors import LocalProtocolError, Undelivered
 
 OPEN_TIMEOUT_S = 10.0
@@ -76,6 +77,8 @@ class Fabric:
         # Threads that need the same link make it once.
         self._making = threading.Lock()
         self._replies: Replies | None = None
+        self._spoken: tuple[Opened, Dialect] | None = None
+        """The peer that was asked last how it wants to be spoken to, and the answer."""
         self._services: list[Service] = []
 
     # life
@@ -90,6 +93,7 @@ class Fabric:
             container=self.name,
             idle_ms=int(self._heartbeat_s * 1000),
             tls=self._tls,
+            near=near_loop(),
         )
         self._core = core
         ticket = Ticket(monotonic() + self._timeout_s)
@@ -280,7 +284,9 @@ class Fabric:
         peer = self.core.peer or self.core.last_peer
         if peer is None:
             raise LocalProtocolError("the client is not open: use it inside `async with`, or call open()")
-        return dialect(peer)
+        if self._spoken is None or self._spoken[0] is not peer:
+            self._spoken = peer, dialect(peer)
+        return self._spoken[1]
 
     async def publish(
         self,
@@ -368,7 +374,9 @@ class Fabric:
         >>> asyncio.run(main())
         42
         """
-        replies = await self._ready_replies(timeout_s)
+        replies = self._replies
+        if replies is None or not replies.is_ready or replies.error is not None:
+            replies = await self._ready_replies(timeout_s)
         data, content_type = encode(body)
         ticket = Ticket(monotonic() + timeout_s)
         correlation = replies.expect(ticket)
@@ -379,9 +387,11 @@ class Fabric:
             properties.setdefault("content_type", content_type)
         if headers:
             properties["headers"] = dict(headers)
-        outlet = await self._free_outlet(address, properties, ticket.deadline)
+        outlet = self._outlets.get(address)
         try:
-            outlet.send((data,), properties, Asking(replies, correlation, ticket))
+            if outlet is None or outlet.is_busy:
+                outlet = await self._free_outlet(address, properties, ticket.deadline)
+            outlet.send((data,), properties, Asking(replies, correlation, ticket), now=True)
             reply: Message = await ticket.wait()
             return reply
         finally:
@@ -407,9 +417,11 @@ class Fabric:
         relay = "" if self._dialect.has_relay else address
         if not relay:
             properties["to"] = address
-        outlet = await self._free_outlet(relay, properties, deadline)
+        outlet = self._outlets.get(relay)
+        if outlet is None or outlet.error is not None or outlet.is_full:
+            outlet = await self._free_outlet(relay, properties, deadline)
         ticket = Ticket(deadline)
-        outlet.send((data,), properties, ticket)
+        outlet.send((data,), properties, ticket, now=True)
         await ticket.wait()
 
     async def _ready_replies(self, timeout_s: float) -> Replies:

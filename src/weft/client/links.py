@@ -1,7 +1,7 @@
 """Links as a client's heart keeps them: what waits for an outcome, and who waits for a delivery.
 
 Owns the tickets of messages on their way out and the bell of messages that came in. Any thread may send, settle and
-ask; outcomes and deliveries are told on the connection's loop.
+ask; outcomes and deliveries are told on the thread that has read them, the program's or the connection's.
 It must never know whether the program is asynchronous: tickets do.
 Rule: a message counts against its link's window from `send` to its outcome, through any number of connections.
 """
@@ -128,6 +128,7 @@ class Outlet(Link):
         settled: bool = False,
         as_value: bool = False,
         txn: bytes | None = None,
+        now: bool = False,
     ) -> None:
         """Send a batch; the ticket is done when every message is accepted, and fails with the first that is not."""
         core = self.core
@@ -139,7 +140,7 @@ class Outlet(Link):
                 self._pending[first] = ticket
             elif not settled:
                 self._pending.update(dict.fromkeys(range(first, first + len(bodies)), ticket))
-        core.kick()
+        core.kick(now=now)
         if settled:
             ticket.done()
 
@@ -243,7 +244,7 @@ class Inlet(Link):
         self.resume_at: int | None = None
         """Of a stream: the offset to go on from after a lost connection."""
         self.on_message: Callable[[list[Delivery]], None] | None = None
-        """Takes deliveries on the connection's loop as they come, in place of whoever would ask."""
+        """Takes deliveries as they come, on the thread that has read them, in place of whoever would ask."""
 
     def take(self, count_max: int) -> list[Delivery]:
         """Deliveries that are there."""

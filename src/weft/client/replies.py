@@ -1,7 +1,7 @@
 """One reply address for a whole process, and the requests that wait at it.
 
-Owns the receiving link of the replies and the table of what waits, by correlation. Replies come in on the connection's
-loop, in any order, late or twice, and go to the ticket that waits for them; a stray one is accepted and counted.
+Owns the receiving link of the replies and the table of what waits, by correlation. Replies come in on whichever
+thread reads, in any order, late or twice, and go to the ticket that waits; a stray one is accepted and counted.
 It must never make an address per request: making one costs more than the request.
 Rule: the address has the client's own name, so it is the same after a reconnect, at this node or at another; the node
 keeps replies for `KEEP_S` while nobody is connected.
@@ -62,8 +62,6 @@ class Replies(Inlet):
     def _on_replies(self, deliveries: list[Delivery]) -> None:
         if not deliveries:
             return
-        self.core.machine.settle(self.number, deliveries[0].number, deliveries[-1].number)
-        self.core.kick()
         for delivery in deliveries:
             try:
                 correlation, kind = delivery.correlation_id, delivery.headers.get(ERROR_HEADER)
@@ -77,6 +75,9 @@ class Replies(Inlet):
                 ticket.done(Message(delivery, self, is_open=False))
             else:
                 ticket.fail(ServiceError(_text(delivery), str(kind)))
+        # Last, so that what the program sends upon a reply can leave with it.
+        self.core.machine.settle(self.number, deliveries[0].number, deliveries[-1].number)
+        self.core.kick()
 
     def on_end(self, error: WeftError) -> None:
         super().on_end(error)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.replies import ERROR_HEADER
-from weft.client.tickets import Slots, Work, call, sleep, within
+from weft.client.tickets import Slots, Work, caller, sleep, within
 from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
 from weft.net.backoff import delays
 
@@ -48,12 +48,14 @@ class Service:
         self.name = name
         self.served = 0
         self._fabric = fabric
-        self._handler = handler
+        self._call = caller(handler)
         self._concurrency = concurrency
         self._presence_s = presence_s
         self._slots = Slots(concurrency)
         self._receiver: Receiver | None = None
         self._asked: Receiver | None = None
+        self._taking: Work | None = None
+        """Waits for the next request."""
         self._works: list[Work] = []
         self._stopping = False
 
@@ -63,7 +65,8 @@ class Service:
         await self._receiver.ready()
         self._asked = self._fabric.subscribe(presence_topic(self.name, "ask"))
         await self._asked.ready()
-        self._works = [Work(self._serve), Work(self._answer_asked), Work(self._announce_often)]
+        self._taking = Work(self._serve)
+        self._works = [Work(self._answer_asked), Work(self._announce_often)]
         await self._announce("up")
 
     async def stop(self, drain_s: float = 30.0) -> None:
@@ -78,36 +81,43 @@ class Service:
             await within(drain_s, self._slots.settle)
         except (WeftError, TimeoutError) as error:
             LOG.warning("service %s ends with requests unfinished: %s", self.name, error)
-        for work in self._works:
+        works = [*self._works, *([] if self._taking is None else [self._taking])]
+        for work in works:
             work.cancel()
         await self._receiver.close()
         if self._asked is not None:
             await self._asked.close()
-        for work in self._works:
+        for work in works:
             await work.join()
 
     async def _serve(self) -> None:
-        """Take requests; a queue that is deleted under the service is made again."""
-        pauses = delays()
-        while not self._stopping and self._receiver is not None:
-            try:
-                async for message in self._receiver:
-                    await self._begin(message)
-            except Refused as error:
-                LOG.warning("service %s: %s", self.name, error)
-                await sleep(next(pauses))
-                if not self._stopping:
-                    self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
-            except WeftError:
-                return  # the client is closed
-
-    async def _begin(self, message: Message) -> None:
-        await self._slots.take()
-        if self._stopping:
+        """Take the next request and serve it, while a successor waits for the one after it."""
+        message = await self._next()
+        while message is not None:
+            await self._slots.take()
+            if not self._stopping:
+                self._taking = Work(self._serve)
+                await self._handle(message)
+                return
             self._slots.give()
             message.release()
-        else:
-            Work(self._handle, message)
+            message = await self._next()
+
+    async def _next(self) -> Message | None:
+        """The next request; a queue that is deleted under the service is made again. None at the end."""
+        pauses = delays()
+        while self._receiver is not None:
+            try:
+                return await self._receiver.__anext__()
+            except Refused as error:
+                if self._stopping:
+                    break
+                LOG.warning("service %s: %s", self.name, error)
+                await sleep(next(pauses))
+                self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+            except WeftError:
+                break  # the client is closed
+        return None
 
     async def _handle(self, message: Message) -> None:
         try:
@@ -126,7 +136,7 @@ class Service:
             return
         headers: dict[str, Any] = {}
         try:
-            value = await within(remaining_s, call, self._handler, message)
+            value = await within(remaining_s, self._call, message)
         except TimeoutError:
             message.accept()
             return
@@ -144,7 +154,8 @@ class Service:
         deadline = monotonic() + (REPLY_S if remaining_s is None else max(remaining_s, 0.1))
         body = b"" if value is None else value
         for pause_s in delays():
-            await sleep(pause_s)
+            if pause_s:
+                await sleep(pause_s)
             left_s = deadline - monotonic()
             if left_s <= 0:
                 return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.client.message import Message
 from weft.client.receiving import Receiver
-from weft.client.tickets import Work, call
+from weft.client.tickets import Work, caller
 from weft.model.errors import LocalProtocolError, WeftError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Step:
 
     def __init__(self, name: str, handler: Callable[[Message], Any], workers: int) -> None:
         self.name = name
-        self.handler = handler
+        self.call = caller(handler)
         self.workers = workers
         self.address = ""
         self.onward: str | None = None
@@ -101,7 +101,7 @@ class Pipeline:
 
     async def _do(self, step: Step, message: Message) -> None:
         try:
-            value = await call(step.handler, message)
+            value = await step.call(message)
         except Exception:
             LOG.exception("step %s.%s failed; the message is tried again", self.name, step.name)
             message.retry()

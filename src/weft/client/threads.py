@@ -119,9 +119,9 @@ class Work:
         self._thread.join()
 
 
-def call(handler: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a program's handler."""
-    return handler(*arguments)
+def caller(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """How a program's handler is called: as it is."""
+    return handler
 
 
 def within(timeout_s: float | None, job: Callable[..., Any], *arguments: Any) -> Any:
@@ -159,6 +159,11 @@ def until_stopped() -> None:
 def home_loop(_targets: Sequence[Target]) -> asyncio.AbstractEventLoop:
     """Where a connection lives: on the thread for them all."""
     return io_loop()
+
+
+def near_loop() -> asyncio.AbstractEventLoop | None:
+    """Where a connection may be read while that loop is awake: there is none here."""
+    return None
 
 
 def _left_s() -> float:

@@ -15,6 +15,7 @@ import signal
 from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -148,11 +149,11 @@ class Work:
         await asyncio.wait([self._task])
 
 
-async def call(handler: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a program's handler: a coroutine function on this loop, a plain function on a thread of its own."""
+def caller(handler: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """How a program's handler is called: a coroutine function on this loop, a plain function on a thread of its own."""
     if inspect.iscoroutinefunction(handler):
-        return await handler(*arguments)
-    return await asyncio.to_thread(handler, *arguments)
+        return handler
+    return partial(asyncio.to_thread, handler)
 
 
 async def within(timeout_s: float | None, job: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
@@ -181,3 +182,8 @@ def home_loop(targets: Sequence[Target]) -> asyncio.AbstractEventLoop:
     if any(target.kind == "memory" for target in targets):
         return asyncio.get_running_loop()
     return io_loop()
+
+
+def near_loop() -> asyncio.AbstractEventLoop | None:
+    """Where a connection may be read while that loop is awake: where it is opened."""
+    return asyncio.get_running_loop()

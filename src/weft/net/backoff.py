@@ -16,9 +16,9 @@ MAX_S = 5.0
 
 def delays(first_s: float = FIRST_S, max_s: float = MAX_S, source: random.Random | None = None) -> Iterator[float]:
     """Delays before each try, without end."""
+    yield 0.0
     chance = source or random.Random()  # noqa: S311 - spreads retries, guards nothing
     ceiling_s = first_s
-    yield 0.0
     while True:
         yield chance.uniform(0.0, ceiling_s)
         ceiling_s = min(max_s, ceiling_s * 2)

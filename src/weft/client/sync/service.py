@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weft.client.message import Message
 from weft.client.replies import ERROR_HEADER
 from weft.client.sync.receiving import Receiver
-from weft.client.threads import Slots, Work, call, sleep, within
+from weft.client.threads import Slots, Work, caller, sleep, within
 from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
 from weft.net.backoff import delays
 
@@ -49,12 +49,14 @@ class Service:
         self.name = name
         self.served = 0
         self._fabric = fabric
-        self._handler = handler
+        self._call = caller(handler)
         self._concurrency = concurrency
         self._presence_s = presence_s
         self._slots = Slots(concurrency)
         self._receiver: Receiver | None = None
         self._asked: Receiver | None = None
+        self._taking: Work | None = None
+        """Waits for the next request."""
         self._works: list[Work] = []
         self._stopping = False
 
@@ -64,7 +66,8 @@ class Service:
         self._receiver.ready()
         self._asked = self._fabric.subscribe(presence_topic(self.name, "ask"))
         self._asked.ready()
-        self._works = [Work(self._serve), Work(self._answer_asked), Work(self._announce_often)]
+        self._taking = Work(self._serve)
+        self._works = [Work(self._answer_asked), Work(self._announce_often)]
         self._announce("up")
 
     def stop(self, drain_s: float = 30.0) -> None:
@@ -79,36 +82,43 @@ class Service:
             within(drain_s, self._slots.settle)
         except (WeftError, TimeoutError) as error:
             LOG.warning("service %s ends with requests unfinished: %s", self.name, error)
-        for work in self._works:
+        works = [*self._works, *([] if self._taking is None else [self._taking])]
+        for work in works:
             work.cancel()
         self._receiver.close()
         if self._asked is not None:
             self._asked.close()
-        for work in self._works:
+        for work in works:
             work.join()
 
     def _serve(self) -> None:
-        """Take requests; a queue that is deleted under the service is made again."""
-        pauses = delays()
-        while not self._stopping and self._receiver is not None:
-            try:
-                for message in self._receiver:
-                    self._begin(message)
-            except Refused as error:
-                LOG.warning("service %s: %s", self.name, error)
-                sleep(next(pauses))
-                if not self._stopping:
-                    self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
-            except WeftError:
-                return  # the client is closed
-
-    def _begin(self, message: Message) -> None:
-        self._slots.take()
-        if self._stopping:
+        """Take the next request and serve it, while a successor waits for the one after it."""
+        message = self._next()
+        while message is not None:
+            self._slots.take()
+            if not self._stopping:
+                self._taking = Work(self._serve)
+                self._handle(message)
+                return
             self._slots.give()
             message.release()
-        else:
-            Work(self._handle, message)
+            message = self._next()
+
+    def _next(self) -> Message | None:
+        """The next request; a queue that is deleted under the service is made again. None at the end."""
+        pauses = delays()
+        while self._receiver is not None:
+            try:
+                return self._receiver.__next__()
+            except Refused as error:
+                if self._stopping:
+                    break
+                LOG.warning("service %s: %s", self.name, error)
+                sleep(next(pauses))
+                self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+            except WeftError:
+                break  # the client is closed
+        return None
 
     def _handle(self, message: Message) -> None:
         try:
@@ -127,7 +137,7 @@ class Service:
             return
         headers: dict[str, Any] = {}
         try:
-            value = within(remaining_s, call, self._handler, message)
+            value = within(remaining_s, self._call, message)
         except TimeoutError:
             message.accept()
             return
@@ -145,7 +155,8 @@ class Service:
         deadline = monotonic() + (REPLY_S if remaining_s is None else max(remaining_s, 0.1))
         body = b"" if value is None else value
         for pause_s in delays():
-            sleep(pause_s)
+            if pause_s:
+                sleep(pause_s)
             left_s = deadline - monotonic()
             if left_s <= 0:
                 return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.client.message import Message
 from weft.client.sync.receiving import Receiver
-from weft.client.threads import Work, call
+from weft.client.threads import Work, caller
 from weft.model.errors import LocalProtocolError, WeftError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Step:
 
     def __init__(self, name: str, handler: Callable[[Message], Any], workers: int) -> None:
         self.name = name
-        self.handler = handler
+        self.call = caller(handler)
         self.workers = workers
         self.address = ""
         self.onward: str | None = None
@@ -102,7 +102,7 @@ class Pipeline:
 
     def _do(self, step: Step, message: Message) -> None:
         try:
-            value = call(step.handler, message)
+            value = step.call(message)
         except Exception:
             LOG.exception("step %s.%s failed; the message is tried again", self.name, step.name)
             message.retry()
