@@ -432,7 +432,11 @@ class Node:
     async def _serve_http(self, place: Listen, life: AsyncExitStack) -> None:
         from weft.management.http import WebServer  # a node without HTTP starts faster without it
 
+        from weft.node.websocket import PATH, WebSockets
+
         server = WebServer(self.management.manager, self.management.peers)
+        sockets = WebSockets(self._running.driver.accept, self._configuration.http_origins)
+        server.add(PATH, sockets.serve, sockets.close)
         life.push_async_callback(server.close)
         tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
         await server.start(place.endpoint.host, place.endpoint.port, tls)

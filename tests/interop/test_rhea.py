@@ -7,16 +7,21 @@ reason. Skipped only where Node.js is not installed.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import shutil
 import subprocess
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+
+import weft
+from weft.config import parse
 
 from .support import shared_queue
 
@@ -45,7 +50,8 @@ def installed() -> Path:
         done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=BUILD, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         stamp.touch()
-    shutil.copy(HERE / "scenarios.js", BUILD)
+    for file in ("scenarios.js", "websocket.js"):
+        shutil.copy(HERE / file, BUILD)
     return BUILD
 
 
@@ -55,3 +61,14 @@ def test_rhea(broker: Any, channel: BlockingChannel, name: Callable[..., str], i
     command = ["node", str(installed / "scenarios.js"), broker.host, str(broker.port), scenario, queue]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stdout + done.stderr
+
+
+async def test_rhea_over_websocket(installed: Path) -> None:
+    configuration = parse('[http]\naddress = "127.0.0.1:0"')
+    async with weft.Node(name="web", configuration=configuration) as node:
+        url = f"ws://127.0.0.1:{node.http_port}/amqp"
+        process = await asyncio.create_subprocess_exec(
+            "node", str(installed / "websocket.js"), url, "from-the-browser", stdout=PIPE, stderr=PIPE
+        )
+        stdout, stderr = await process.communicate()
+    assert (process.returncode, stdout.strip()) == (0, b"ok"), stderr.decode()

@@ -102,6 +102,8 @@ class Configuration:
     directory_url: str = "embedded:"
     http: Listen | None = None
     """Where management is served over HTTP, if at all."""
+    http_origins: tuple[str, ...] = ()
+    """Sites whose pages may connect by WebSocket."""
     statistics_s: int = 10
 
 
@@ -236,6 +238,7 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         routes=tuple(checked["routes"]),
         directory_url=checked["directory"][0]["url"] if checked["directory"] else "embedded:",
         http=_listen(checked["http"][0], 0, checker, folder, "http") if checked["http"] else None,
+        http_origins=tuple(checked["http"][0]["origins"]) if checked["http"] else (),
         statistics_s=checked["events"][0]["statistics_s"] if checked["events"] else 10,
     )
 

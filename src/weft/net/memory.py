@@ -1,7 +1,8 @@
 """Connections inside one process: two transports whose bytes change hands without a socket.
 
 Owns the table of names that are listened on in this process, and the transports. A protocol factory comes in under a
-name; whoever connects to the name gets the other end of a new pair.
+name; whoever connects to the name gets the other end of a new pair. So does a peer that came through something that is
+not a plain socket, such as a WebSocket.
 It must never look at a byte.
 Rule: asyncio's contract for transports, flow control included; the two ends may run on the loops of two threads.
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from weft.model.errors import Unavailable
@@ -42,6 +44,23 @@ def listen_here(name: str, factory: Callable[[], asyncio.Protocol]) -> Callable[
 def names_here() -> list[str]:
     """Names that are listened on."""
     return sorted(_LISTENERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepting:
+    """Who takes a connection, and what its transport tells of the peer (`peername`, `sslcontext`)."""
+
+    factory: Callable[[], asyncio.Protocol]
+    known: Mapping[str, Any]
+
+
+def accept_here(accepting: Accepting, protocol: asyncio.Protocol) -> None:
+    """Connect a protocol on this loop to one that a factory makes on it, for a peer that came some other way."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = MemoryTransport(loop), MemoryTransport(loop, accepting.known)
+    ours.pair(protocol, theirs)
+    _accept(theirs, accepting.factory, ours)
+    protocol.connection_made(ours)
 
 
 async def connect_here(name: str, protocol: asyncio.Protocol) -> MemoryTransport:
@@ -79,8 +98,8 @@ async def _accept_there(
 class MemoryTransport(asyncio.Transport):
     """One end of a connection inside this process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
+    def __init__(self, loop: asyncio.AbstractEventLoop, known: Mapping[str, Any] | None = None) -> None:
+        super().__init__(known)
         self._loop = loop
         self._arrived: list[bytes] = []
         self._arrived_bytes = 0

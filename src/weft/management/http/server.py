@@ -33,6 +33,7 @@ REALM = 'Basic realm="weft"'
 ROUTES: tuple[Route, ...] = (*objects.ROUTES, *node.ROUTES, *access.ROUTES, *policies.ROUTES, *own.ROUTES)
 
 _Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_End = Callable[[web.Application], Awaitable[None]]
 
 
 class WebServer:
@@ -40,16 +41,24 @@ class WebServer:
 
     def __init__(self, manager: Manager, peers: Peers) -> None:
         self._web = Web(manager, peers, Rates())
+        self._others: list[tuple[str, _Serve, _End]] = []
         self._runner: web.AppRunner | None = None
         self._description = describe(ROUTES, manager.host.version)
         self.port = 0
         """The port it listens on, once it was started."""
+
+    def add(self, path: str, serve: _Serve, end: _End) -> None:
+        """Serve a path that is not management's; whoever serves it decides whom it lets in, and is told of the end."""
+        self._others.append((path, serve, end))
 
     async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
         """Listen; Unavailable if that cannot be."""
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_known])
         for route in ROUTES:
             app.router.add_route(route.method, route.path, self._serve(route))
+        for path, serve, end in self._others:
+            app.router.add_get(path, serve)
+            app.on_shutdown.append(end)
         app.router.add_get("/api/openapi.json", self._openapi)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/per-object", self._queue_metrics)
