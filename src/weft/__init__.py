@@ -8,9 +8,10 @@ Start at docs/start.md; the map of the source is in README.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+"""Type checkers know this name; `typing` itself would be most of what importing weft costs."""
 
 if TYPE_CHECKING:
     from weft.client import Fabric, connect

@@ -29,8 +29,10 @@ from weft.management import Host, Management
 from weft.model.changes import Change
 from weft.model.errors import LocalProtocolError
 from weft.model.limits import Limits
-from weft.net import Listener, listen, parse_endpoint, server_context
+from weft.net.endpoint import parse_endpoint
+from weft.net.listen import Listener, listen
 from weft.net.memory import listen_here
+from weft.net.tls import server_context
 from weft.network import Membership, Network
 from weft.node.driver import Driver
 from weft.node.folder import Folder

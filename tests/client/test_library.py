@@ -1,9 +1,8 @@
-"""The library as a package: what importing it costs, examples in docstrings, URLs."""
+"""The library as a package: examples in docstrings, URLs."""
 
 from __future__ import annotations
 
 import doctest
-import subprocess
 import sys
 
 import pytest
@@ -12,14 +11,6 @@ import weft
 from weft.client import codecs
 from weft.client import url as url_module
 from weft.client.url import Target, arrange, targets
-
-
-def test_importing_the_client_loads_neither_server_nor_spark() -> None:
-    code = "import sys, weft; weft.connect; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
-    assert "weft.client.fabric" in loaded
-    heavy = ("weft.server", "weft.node", "weft.broker", "weft.store", "pyspark", "pyarrow", "uvloop", "sqlite3", "dns")
-    assert not [name for name in loaded if name.split(".")[0] in heavy or name.startswith(heavy)]
 
 
 def test_examples_in_docstrings() -> None:

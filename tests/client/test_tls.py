@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft.config import Configuration, Listen
-from weft.net import Endpoint
+from weft.net.endpoint import Endpoint
 
 
 @pytest.fixture(scope="module")

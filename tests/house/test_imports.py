@@ -10,7 +10,9 @@ import pytest
 
 from house import tree
 
-HEAVY = {"asyncio", "ssl", "uvloop", "weft._kernel", "weft.server", "importlib.metadata"}
+CLIENT_PARTS = {"weft", "weft._kernel", "weft.client", "weft.model", "weft.net"}
+CLIENT_MODULES_MAX = 50
+"""Modules that the client may load beyond those of asyncio: a few more than it does."""
 
 MODULES = [
     ".".join(path.relative_to(tree.ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
@@ -35,9 +37,28 @@ def test_imports_alone(module: str, imports: dict[str, subprocess.CompletedProce
     assert imports[module].returncode == 0, imports[module].stderr
 
 
-def test_importing_weft_is_cheap() -> None:
-    loaded = run("import sys, weft; print(*sys.modules)").stdout.split()
-    assert not HEAVY & set(loaded)
+def loaded_by(code: str) -> set[str]:
+    return set(run(f"import sys; {code}; print(*sys.modules)").stdout.split())
+
+
+def test_importing_weft_loads_nothing_else() -> None:
+    assert loaded_by("import weft") - loaded_by("pass") == {"__future__", "weft"}
+
+
+def test_the_client_loads_little_more_than_asyncio() -> None:
+    """Modules are counted because their number is what an import costs, whatever the machine does meanwhile."""
+    own = loaded_by("import weft; weft.connect") - loaded_by("import asyncio")
+    ours = {name for name in own if name.partition(".")[0] == "weft"}
+    assert "weft.client.fabric" in ours
+    assert {".".join(name.split(".")[:2]) for name in ours} <= CLIENT_PARTS
+    assert {name.partition(".")[0] for name in own - ours} <= sys.stdlib_module_names
+    assert len(own) <= CLIENT_MODULES_MAX
+
+
+def test_importing_the_client_takes_no_time_to_speak_of() -> None:
+    """The target is 0.1 s on a machine that does nothing else; CPU time of a busy one may be several times that."""
+    code = "import time; before = time.process_time(); import weft; weft.connect; print(time.process_time() - before)"
+    assert min(float(run(code).stdout) for _ in range(3)) < 0.5
 
 
 def test_every_public_name_can_be_had() -> None:

@@ -27,7 +27,7 @@ from weft._kernel import keep_buffers
 from weft.config import Configuration, Listen, load, node_name_default, validate_node_name
 from weft.config.load import PORT
 from weft.model.errors import WeftError
-from weft.net import Endpoint, parse_endpoint
+from weft.net.endpoint import Endpoint, parse_endpoint
 from weft.server import Node
 
 LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)

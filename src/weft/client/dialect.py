@@ -8,14 +8,13 @@ Rule: weft and RabbitMQ keep topics in the exchange `amq.topic`; others have add
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from weft.model.client_events import Opened
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """What one broker understands."""
 
     name: str

@@ -12,7 +12,7 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from weft.model.errors import ConfigError, Unavailable
@@ -27,8 +27,7 @@ URL_VARIABLE = "WEFT_URL"
 _TURNS = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One place to connect to."""
 
     kind: str
@@ -137,4 +136,4 @@ def resolve(target: Target) -> list[Target]:
         raise Unavailable(f"{target} has no SRV records: {error}") from error
     # RFC 2782: lower priority first, among equals the heavier more often.
     records.sort(key=lambda record: (record.priority, -record.weight * random.random()))  # noqa: S311
-    return [replace(target, kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]
+    return [target._replace(kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]

@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.federation import link_of, route_of
 from weft.model.errors import ConfigError
-from weft.net import Endpoint, parse_endpoint
+from weft.net.endpoint import Endpoint, parse_endpoint
 
 FILE_BYTES_MAX = 4_194_304
 NODES_MAX = 10_000

@@ -2,17 +2,16 @@
 
 Owns the rare events of one connection and its links. Deliveries and outcomes are no events: they are polled in batches.
 Nothing here may import the rest of weft.
+They are named tuples, because the client's start pays for each class that is made.
 Rule: arguments by position, in this order; `condition` is the peer's AMQP error condition, empty where it gave none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """The peer answered `open`: who it is and what it offers."""
 
     container: str
@@ -20,16 +19,14 @@ class Opened:
     properties: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class LoginFailed:
+class LoginFailed(NamedTuple):
     """The peer did not let us in; `Closed` follows. `temporary`: trying again may help."""
 
     text: str
     temporary: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(NamedTuple):
     """A link is ready, again after each reconnect; `filters` are those the peer applies."""
 
     link: int
@@ -38,8 +35,7 @@ class Attached:
     properties: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Detached:
+class Detached(NamedTuple):
     """A link is gone for good."""
 
     link: int
@@ -47,15 +43,13 @@ class Detached:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(NamedTuple):
     """The peer has used or given back the credit of a link."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(NamedTuple):
     """A session is gone, and its links with it."""
 
     session: int
@@ -63,8 +57,7 @@ class SessionEnded:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     """The connection is over; the transport is to be closed."""
 
     condition: str

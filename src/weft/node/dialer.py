@@ -17,7 +17,9 @@ from weft.model.actions import Action, Dial, Hangup, Trust
 from weft.model.changes import CloseConnection
 from weft.model.errors import WeftError
 from weft.model.events import ConnectionClosed, DialFailed, Dialled, Event
-from weft.net import Endpoint, client_context, connect
+from weft.net.connect import connect
+from weft.net.endpoint import Endpoint
+from weft.net.tls import client_context
 from weft.node.connection import WRITE_BUFFER_BYTES, Connection, discard
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from weft.config import Configuration, Listen, Permission, Settings, User, load,
 from weft.config._generated_schema import ENTITIES
 from weft.model.errors import ConfigError
 from weft.model.limits import Limits
-from weft.net import Endpoint
+from weft.net.endpoint import Endpoint
 
 FULL = """\
 [node]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.model.errors import ConfigError
-from weft.net import Endpoint, parse_endpoint
+from weft.net.endpoint import Endpoint, parse_endpoint
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import ConfigError, Unavailable
-from weft.net import Endpoint, listen, server_context
+from weft.net.endpoint import Endpoint
+from weft.net.listen import listen
+from weft.net.tls import server_context
 
 
 class Greeter(asyncio.Protocol):

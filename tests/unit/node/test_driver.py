@@ -15,7 +15,8 @@ from unit.node.fake import FakeEngine
 from weft._kernel import EVENTS, FLUSH, MORE, OUTPUT, PAUSE, TIMER, Engine
 from weft.model.changes import Change, CloseConnection, Quiesce, Refuse
 from weft.model.events import AuthRequested, Event, HangUp, QueueUnused, ReadingResumed
-from weft.net import Endpoint, Listener, listen
+from weft.net.endpoint import Endpoint
+from weft.net.listen import Listener, listen
 from weft.node import Driver
 from weft.node import driver as driver_module
 
