@@ -433,7 +433,6 @@ class Node:
 
     async def _serve_http(self, place: Listen, life: AsyncExitStack) -> None:
         from weft.management.http import WebServer  # a node without HTTP starts faster without it
-
         from weft.node.websocket import PATH, WebSockets
 
         server = WebServer(self.management.manager, self.management.peers)

@@ -61,7 +61,7 @@ async def test_the_end_comes_from_either_side(node: weft.Node, session: aiohttp.
         await socket.send_bytes(HEADER_091)
         await said(socket, 11)
     async with asyncio.timeout(30):
-        while node.snapshot()["connections"]:
+        while node.snapshot()["connections"]:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
 
 
