@@ -38,6 +38,7 @@ __all__ = [
     "EncodedMessages",
     "Engine",
     "LogReader",
+    "Scan",
     "decode_value",
     "encode_messages",
     "encode_value",
@@ -153,6 +154,33 @@ class LogReader:
 
         What is kept no longer is left out, unless `whole` makes it an error.
         """
+
+@final
+class Scan:
+    """A page of a table that is being looked for, a part at a time (`Engine.look`). It owns what it found, so that any
+    thread may `choose`, which sorts without the interpreter's lock.
+    """
+
+    def __new__(
+        cls,
+        table: str,
+        *,
+        vhosts: list[str] | None = None,
+        contains: str | None = None,
+        ids: list[int] | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        offset: int = 0,
+        count: int | None = None,
+    ) -> Scan: ...
+    def found(self) -> tuple[int, int]:
+        """(rows in the virtual hosts asked for, rows that fit), as far as was looked."""
+    def names(self, start: int, count: int) -> list[str]:
+        """Names of what was found, from one place on, for filters that only Python knows."""
+    def keep(self, places: list[int]) -> None:
+        """Keeps what was found at these places, which rise, and drops the rest."""
+    def choose(self) -> list[int]:
+        """The numbers of the rows on the page, in order; the scan is empty then."""
 
 @final
 class Engine:
@@ -306,8 +334,10 @@ class Engine:
         """
     def queue_id(self, vhost: str, queue: str) -> int | None:
         """The number by which `page` knows a queue."""
-    def names(self, table: str) -> list[tuple[int, str, str]]:
-        """(id, virtual host, name) of everything in a table, for filters that only Python knows."""
+    def look(self, scan: Scan, count: int) -> bool:
+        """Looks at so many more rows for a page; are there more still?"""
+    def rows(self, table: str, ids: list[int], columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """The rows of these numbers that are still there, in the same order."""
 
 @final
 class Client:

@@ -125,6 +125,17 @@ impl<T> Slab<T> {
         if place.generation == id.generation() { place.value.as_mut() } else { None }
     }
 
+    /// How many slots there are, empty ones among them.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What is in a slot.
+    pub fn at(&self, slot: usize) -> Option<(Id<T>, &T)> {
+        let place = self.slots.get(slot)?;
+        Some((Id(u64::from(place.generation) << 32 | slot as u64, PhantomData), place.value.as_ref()?))
+    }
+
     /// Everything there is, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(slot, place)| {

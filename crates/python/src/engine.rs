@@ -16,7 +16,7 @@ use weft_columns::Constants;
 use weft_engine::broker::Outcome;
 use weft_engine::conn::ConnId;
 use weft_engine::convert;
-use weft_engine::inspect::{Cell, Page, Question, Row, TABLES};
+use weft_engine::inspect::{Page, Question, TABLES};
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::session::amqp10::Dial;
 use weft_engine::stream::start::Start;
@@ -29,6 +29,7 @@ use crate::disk::DiskJob;
 use crate::errors::{local_error, unavailable};
 use crate::events::Classes;
 use crate::log::{self, ArrowStream, Asked};
+use crate::reading::{Scan, rows};
 use crate::tables;
 
 /// The engine, of which one thread at a time holds everything there is.
@@ -476,9 +477,23 @@ impl Engine {
         self.native.queue_id(vhost, queue)
     }
 
-    /// (id, virtual host, name) of everything in a table.
-    fn names(&self, py: Python<'_>, table: &str) -> PyResult<Vec<(u64, String, String)>> {
-        self.native.names(table).ok_or_else(|| no_table(py, table))
+    /// Looks at so many more rows; are there more still?
+    fn look(&self, py: Python<'_>, scan: &mut Scan, count: usize) -> PyResult<bool> {
+        self.native.look(&mut scan.0, count).ok_or_else(|| no_table(py, "of this scan"))
+    }
+
+    /// The rows of these numbers that are still there, in the same order.
+    #[pyo3(signature = (table, ids, columns = None))]
+    #[expect(clippy::needless_pass_by_value, reason = "Python's lists are copied in any case")]
+    fn rows<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        ids: Vec<u64>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let found = self.native.rows(table, &ids, columns.as_deref()).ok_or_else(|| no_table(py, table))?;
+        rows(py, &found)
     }
 
     /// Drops what is ready in a queue; how many.
@@ -511,24 +526,6 @@ impl Engine {
 
 fn no_table(py: Python<'_>, table: &str) -> PyErr {
     local_error(py, &format!("no table {table:?}: known are {}", TABLES.join(", ")))
-}
-
-fn rows<'py>(py: Python<'py>, rows: &[Row]) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for row in rows {
-        let dict = PyDict::new(py);
-        for (name, cell) in row {
-            match cell {
-                Cell::Absent => dict.set_item(name, py.None())?,
-                Cell::Text(text) => dict.set_item(name, text)?,
-                Cell::Number(number) => dict.set_item(name, number)?,
-                Cell::Integer(number) => dict.set_item(name, number)?,
-                Cell::Flag(flag) => dict.set_item(name, flag)?,
-            }
-        }
-        list.append(dict)?;
-    }
-    Ok(list)
 }
 
 fn delivery<'py>(py: Python<'py>, tag: u64, entry: &weft_engine::queue::ready::Entry) -> PyResult<Bound<'py, PyTuple>> {

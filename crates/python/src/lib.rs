@@ -13,6 +13,7 @@ mod errors;
 mod events;
 mod log;
 mod outgoing;
+mod reading;
 mod rows;
 mod tables;
 mod values;
@@ -80,6 +81,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<disk::DiskJob>()?;
     module.add_class::<disk::DiskThread>()?;
+    module.add_class::<reading::Scan>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<delivery::Delivery>()?;
     module.add_class::<log::ArrowStream>()?;

@@ -138,7 +138,7 @@ class Endpoint:
             offset=max(_integer(asked.get("offset") or 0), 0),
             count=COUNT_MAX if count is None else min(max(_integer(count), 0), COUNT_MAX),
         )
-        page = self._manager.query(caller, str(class_name), query)
+        page = await self._manager.query(caller, str(class_name), query)
         names = names or tuple(dict.fromkeys(name for row in page.rows for name in row))
         results = [[row.get(name) for name in names] for row in page.rows]
         return _OK, {"attributeNames": list(names), "results": results, "count": page.matched, "total": page.total}

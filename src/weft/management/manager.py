@@ -57,12 +57,12 @@ class Manager:
 
     # requests
 
-    def query(self, caller: Caller, class_name: str, query: Query) -> Page:
+    async def query(self, caller: Caller, class_name: str, query: Query) -> Page:
         """Many objects."""
         self._enter(caller, class_name)
         if query.vhost is not None:
             caller.enter(query.vhost)
-        return self._providers[class_name].query(caller, query)
+        return await self._providers[class_name].query(caller, query)
 
     def read(self, caller: Caller, class_name: str, vhost: str, name: str) -> Row:
         """One object."""

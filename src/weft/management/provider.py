@@ -26,9 +26,9 @@ class Provider:
         """Every object that the caller may see, whole."""
         return ()
 
-    def query(self, caller: Caller, query: Query) -> Page:
+    async def query(self, caller: Caller, query: Query) -> Page:
         """Those of them that fit the query."""
-        return page_of(self.rows(caller, query.vhost), query)
+        return await page_of(self.rows(caller, query.vhost), query)
 
     def read(self, caller: Caller, vhost: str, name: str) -> Row:
         """One object, or Refused(404)."""

@@ -12,10 +12,12 @@ import asyncio
 import contextlib
 from typing import Any
 
+from weft._kernel import Scan
+from weft.management.classes.tables import looked
 from weft.management.events import Events
 from weft.management.manager import Manager
 
-SLICE = 100
+SLICE = 20
 """Queues read and told in one turn of the loop."""
 COUNTERS = (
     "published",
@@ -60,11 +62,11 @@ class Statistics:
         row = manager.read(manager.node, "node", "/", manager.host.name)
         self._events.tell("node", "statistics", manager.host.name, **_told(row))
         count, seen = 1, {}
-        ids = [number for number, _, _ in engine.names("queues")]
+        scan = Scan("queues")
+        await looked(engine, scan)
+        ids = scan.choose()
         for start in range(0, len(ids), SLICE):
-            chunk = ids[start : start + SLICE]
-            _, _, rows = engine.page("queues", ids=chunk)
-            for queue in rows:
+            for queue in engine.rows("queues", ids[start : start + SLICE]):
                 number, moved = queue["id"], hash(tuple(queue[name] for name in COUNTERS))
                 seen[number] = moved
                 if all_queues or self._told.get(number) != moved:

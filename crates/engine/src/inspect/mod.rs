@@ -1,13 +1,13 @@
 //! Reading the engine: counters, gauges and pages of its tables.
 //!
 //! Owns what management and Python may see. The name of a table and a question come in, a page of rows of plain cells
-//! goes out; a page is found without building the rows that are not on it, so that fifty thousand queues cost
-//! milliseconds. It must never change what it reads. Rule: columns are data (`columns.rs`);
+//! goes out; a page is found without building the rows that are not on it, and in parts (`scan.rs`). It must never
+//! change what it reads. Rule: columns are data (`columns.rs`);
 //! docs/reference/management.md says what each one means.
 
 mod columns;
+mod scan;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::broker::VhostId;
@@ -17,12 +17,13 @@ use crate::slab::{Id, Slab};
 use crate::stats::{Quantiles, SIZES, Sketch};
 
 pub use columns::TABLES;
-use columns::{CONNECTIONS, CONSUMERS, EXCHANGES, QUEUES, STREAMS};
+pub use scan::Scan;
 
 /// One value of a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cell {
     /// It has no such value, or none yet.
+    #[default]
     Absent,
     Flag(bool),
     Number(u64),
@@ -46,9 +47,6 @@ struct Table<T: 'static> {
     vhost: fn(&Engine, &T) -> Option<VhostId>,
     name: for<'t> fn(&'t T) -> &'t [u8],
 }
-
-/// A thing with what it is sorted by: a cell, then the rank of its virtual host, its name and its number.
-type Keyed<'e, T> = (Cell, u32, &'e [u8], Id<T>, &'e T);
 
 /// Which rows of a table are wanted, in which order, and what of them.
 #[derive(Clone, Debug, Default)]
@@ -107,6 +105,7 @@ impl Engine {
             consumers += queue.ring.len() as u64;
         }
         BTreeMap::from([
+            ("channels", self.conns.iter().map(|(_, conn)| conn.session.describe().channels as u64).sum()),
             ("connections", self.conns.len() as u64),
             ("connections_opened", totals.connections_opened),
             ("consumers", consumers),
@@ -199,142 +198,5 @@ impl Engine {
                 ]
             })
             .collect()
-    }
-
-    /// A page of one table; None if there is no such table.
-    pub fn page(&self, table: &str, question: &Question) -> Option<Page> {
-        match table {
-            "connections" => Some(CONNECTIONS.page(self, question)),
-            "consumers" => Some(CONSUMERS.page(self, question)),
-            "queues" => Some(QUEUES.page(self, question)),
-            "streams" => Some(STREAMS.page(self, question)),
-            "exchanges" => Some(EXCHANGES.page(self, question)),
-            "links" => Some(self.link_page(question)),
-            _ => None,
-        }
-    }
-
-    /// (id, virtual host, name) of everything in one table, for filters that only Python knows.
-    pub fn names(&self, table: &str) -> Option<Vec<(u64, String, String)>> {
-        match table {
-            "connections" => Some(CONNECTIONS.names(self)),
-            "consumers" => Some(CONSUMERS.names(self)),
-            "queues" => Some(QUEUES.names(self)),
-            "streams" => Some(STREAMS.names(self)),
-            "exchanges" => Some(EXCHANGES.names(self)),
-            "links" => Some(Vec::new()),
-            _ => None,
-        }
-    }
-}
-
-impl<T> Table<T> {
-    fn vhost_name<'e>(&self, engine: &'e Engine, thing: &T) -> &'e [u8] {
-        let vhost = (self.vhost)(engine, thing).and_then(|id| engine.broker.vhosts.get(id));
-        vhost.map_or(&[], |vhost| &vhost.name)
-    }
-
-    fn names(&self, engine: &Engine) -> Vec<(u64, String, String)> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let shown = (self.things)(engine).iter().filter(|(_, thing)| (self.shown)(thing));
-        shown.map(|(id, thing)| (id.raw(), text(self.vhost_name(engine, thing)), text((self.name)(thing)))).collect()
-    }
-
-    fn page(&self, engine: &Engine, question: &Question) -> Page {
-        let things = (self.things)(engine);
-        let find = |name: &String| engine.broker.find_vhost(name.as_bytes());
-        let vhosts: Option<Vec<VhostId>> =
-            question.vhosts.as_ref().map(|names| names.iter().filter_map(find).collect());
-        let inside = |thing: &T| match &vhosts {
-            Some(vhosts) => (self.vhost)(engine, thing).is_some_and(|vhost| vhosts.contains(&vhost)),
-            None => true,
-        };
-        let word = question.contains.as_ref().map(|word| word.to_ascii_lowercase());
-        let fits = |thing: &T| word.as_ref().is_none_or(|word| contains((self.name)(thing), word.as_bytes()));
-        let (mut total, mut found) = (0, Vec::new());
-        match &question.ids {
-            Some(ids) => {
-                let known = ids.iter().map(|raw| Id::from_raw(*raw)).filter_map(|id| Some((id, things.get(id)?)));
-                found.extend(known.filter(|(_, thing)| (self.shown)(thing) && inside(thing) && fits(thing)));
-                total = found.len();
-            }
-            None => {
-                for (id, thing) in things.iter().filter(|(_, thing)| (self.shown)(thing) && inside(thing)) {
-                    total += 1;
-                    if fits(thing) {
-                        found.push((id, thing));
-                    }
-                }
-            }
-        }
-        let matched = found.len();
-        let page = self.cut(engine, question, found);
-        let wanted = |name: &str| question.columns.as_ref().is_none_or(|names| names.iter().any(|own| own == name));
-        let columns: Vec<&Column<T>> = self.columns.iter().filter(|column| wanted(column.0)).collect();
-        let row =
-            |(id, thing): (Id<T>, &T)| columns.iter().map(|(name, read)| (*name, read(engine, id, thing))).collect();
-        Page { total, matched, rows: page.into_iter().map(row).collect() }
-    }
-
-    /// The part of `found` that the question asks for, in its order. Only that part is sorted.
-    fn cut<'e>(&self, engine: &Engine, question: &Question, found: Vec<(Id<T>, &'e T)>) -> Vec<(Id<T>, &'e T)> {
-        let column = question.sort.as_ref().and_then(|sort| self.columns.iter().find(|column| column.0 == sort));
-        let ranks = engine.vhost_ranks();
-        let mut keyed: Vec<Keyed<'e, T>> = found
-            .into_iter()
-            .map(|(id, thing)| {
-                let cell = column.map_or(Cell::Absent, |column| (column.1)(engine, id, thing));
-                let rank = (self.vhost)(engine, thing).and_then(|vhost| ranks.get(&vhost)).copied().unwrap_or(0);
-                (cell, rank, (self.name)(thing), id, thing)
-            })
-            .collect();
-        let order = |one: &Keyed<'e, T>, other: &Keyed<'e, T>| {
-            let way = (&one.0, one.1, one.2, one.3).cmp(&(&other.0, other.1, other.2, other.3));
-            if question.descending { way.reverse() } else { way }
-        };
-        let from = question.offset.min(keyed.len());
-        let to = question.count.map_or(keyed.len(), |count| from.saturating_add(count).min(keyed.len()));
-        part(&mut keyed, from, to, order);
-        keyed.drain(from..to).map(|(_, _, _, id, thing)| (id, thing)).collect()
-    }
-}
-
-/// Brings what belongs at `from..to` there, in order; the rest stays in any order.
-fn part<T>(items: &mut [T], from: usize, to: usize, order: impl Fn(&T, &T) -> Ordering + Copy) {
-    if to < items.len() && to > 0 {
-        items.select_nth_unstable_by(to - 1, order);
-    }
-    if from > 0 && from < to {
-        items[..to].select_nth_unstable_by(from, order);
-    }
-    items[from..to].sort_unstable_by(order);
-}
-
-fn contains(name: &[u8], word: &[u8]) -> bool {
-    word.is_empty() || name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_what_is_sorted_is_the_same_as_sorting_and_then_cutting() {
-        let items: Vec<u32> = (0..200).map(|n| n * 7919 % 101).collect();
-        let mut sorted = items.clone();
-        sorted.sort_unstable();
-        for (from, to) in [(0, 0), (0, 1), (0, 200), (13, 14), (50, 120), (199, 200), (200, 200)] {
-            let mut parted = items.clone();
-            part(&mut parted, from, to, u32::cmp);
-            assert_eq!(parted[from..to], sorted[from..to], "{from}..{to}");
-        }
-    }
-
-    #[test]
-    fn a_word_is_found_anywhere_in_any_case() {
-        assert!(contains(b"Orders.new", b"orders"));
-        assert!(contains(b"orders", b""));
-        assert!(contains(b"a-ORDER", b"order"));
-        assert!(!contains(b"ord", b"order"));
     }
 }

@@ -24,6 +24,10 @@ from weft.model.errors import Refused
 CLOSED_BY_ORDER = 320
 
 
+SESSIONS_SLICE = 100
+"""Connections whose sessions are read at once."""
+
+
 class Connections(Provider):
     """Every connection that entered a virtual host."""
 
@@ -31,27 +35,25 @@ class Connections(Provider):
         self._host = manager.host
         self._peers = peers
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        return self.query(caller, Query(vhost)).rows
-
-    def query(self, caller: Caller, query: Query) -> Page:
+    async def query(self, caller: Caller, query: Query) -> Page:
         word, pattern = (query.contains or "").lower(), query.pattern
+        sees_all = caller.sees_all
         ids = [
             conn
             for conn, peer in self._peers.items()
-            if (caller.sees_all or peer.user == caller.user)
-            and word in peer.name.lower()
+            if (sees_all or peer.user == caller.user)
+            and (not word or word in peer.name.lower())
             and (pattern is None or pattern.search(peer.name))
         ]
         asked = replace(query, contains=None, pattern=None)
-        return kernel_page(self._host, "connections", caller, asked, self._finish, ids)
+        return await kernel_page(self._host, "connections", caller, asked, self._finish, ids)
 
     def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - names are the node's
         conn = self._find(name)
         peer = None if conn is None else self._peers.get(conn)
         if conn is None or peer is None or not (caller.sees_all or peer.user == caller.user):
             raise Refused(f"no connection '{name}'", 404)
-        _, _, rows = self._host.engine.page("connections", ids=[conn])
+        rows = self._host.engine.rows("connections", [conn])
         if not rows:
             raise Refused(f"no connection '{name}'", 404)
         return self._finish(rows[0])
@@ -94,15 +96,18 @@ class Sessions(Provider):
         self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        sees_all = caller.sees_all
         mine = {
             conn: peer
             for conn, peer in self._peers.items()
-            if (caller.sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
+            if (sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
         }
-        for row in self._host.engine.sessions(list(mine)):
-            peer = mine[row["conn"]]
-            name = f"{peer.name} ({row['number']})"
-            yield {"name": name, "connection": peer.name, "vhost": peer.vhost, "user": peer.user, **row}
+        conns = list(mine)
+        for start in range(0, len(conns), SESSIONS_SLICE):
+            for row in self._host.engine.sessions(conns[start : start + SESSIONS_SLICE]):
+                peer = mine[row["conn"]]
+                name = f"{peer.name} ({row['number']})"
+                yield {"name": name, "connection": peer.name, "vhost": peer.vhost, "user": peer.user, **row}
 
 
 class Links(Provider):
@@ -112,11 +117,14 @@ class Links(Provider):
         self._host = manager.host
         self._peers = peers
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        return self.query(caller, Query(vhost)).rows
+    async def query(self, caller: Caller, query: Query) -> Page:
+        return await kernel_page(self._host, "consumers", caller, query, self._finish)
 
-    def query(self, caller: Caller, query: Query) -> Page:
-        return kernel_page(self._host, "consumers", caller, query, self._finish)
+    def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - who may enter the host sees it
+        rows = self._host.engine.rows("consumers", [int(name)]) if name.isdecimal() else []
+        if not rows or rows[0]["vhost"] != vhost:
+            raise Refused(f"no link '{name}' in virtual host '{vhost}'", 404)
+        return self._finish(rows[0])
 
     def _finish(self, row: Row) -> Row:
         row["name"] = str(row["consumer"])

@@ -61,11 +61,15 @@ class Exchanges(Provider):
     def __init__(self, manager: Manager) -> None:
         self._host = manager.host
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        return self.query(caller, Query(vhost)).rows
+    async def query(self, caller: Caller, query: Query) -> Page:
+        return await kernel_page(self._host, "exchanges", caller, query, self._finish)
 
-    def query(self, caller: Caller, query: Query) -> Page:
-        return kernel_page(self._host, "exchanges", caller, query, self._finish)
+    def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - who may enter the host sees it
+        _, _, rows = self._host.engine.page("exchanges", vhosts=[vhost], contains=name)
+        for row in rows:
+            if row["name"] == name:
+                return self._finish(row)
+        raise Refused(f"no exchange '{name}' in virtual host '{vhost}'", 404)
 
     def _finish(self, row: Row) -> Row:
         exchange = self._host.topology.find_exchange(row["vhost"], row["name"])

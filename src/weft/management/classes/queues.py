@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable
 
 from weft.management.caller import Caller
 from weft.management.classes.policies import applied_row
@@ -35,22 +34,21 @@ COLUMNS_BYTES = 4 << 20
 class Queues(Provider):
     """Every queue."""
 
+    _table = "queues"
+
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
         self._host = manager.host
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        return self.query(caller, Query(vhost)).rows
+    async def query(self, caller: Caller, query: Query) -> Page:
+        return await kernel_page(self._host, self._table, caller, query, self._finish)
 
-    def query(self, caller: Caller, query: Query) -> Page:
-        return kernel_page(self._host, "queues", caller, query, self._finish)
-
-    def read(self, caller: Caller, vhost: str, name: str) -> Row:
+    def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - who may enter the host sees it
         queue = self._host.engine.queue_id(vhost, name)
-        page = None if queue is None else kernel_page(self._host, "queues", caller, Query(vhost), self._finish, [queue])
-        if page is None or not page.rows:
-            raise Refused(f"no queue '{name}' in virtual host '{vhost}'", 404)
-        return page.rows[0]
+        rows = [] if queue is None else self._host.engine.rows(self._table, [queue])
+        if not rows:
+            raise Refused(f"no {self._table[:-1]} '{name}' in virtual host '{vhost}'", 404)
+        return self._finish(rows[0])
 
     def _finish(self, row: Row) -> Row:
         queue = self._host.topology.find_queue(row["vhost"], row["name"])
@@ -153,17 +151,7 @@ class Queues(Provider):
 class Streams(Queues):
     """Every queue that is a stream."""
 
-    def query(self, caller: Caller, query: Query) -> Page:
-        return kernel_page(self._host, "streams", caller, query, self._finish)
-
-    def read(self, caller: Caller, vhost: str, name: str) -> Row:
-        queue = self._host.engine.queue_id(vhost, name)
-        page = (
-            None if queue is None else kernel_page(self._host, "streams", caller, Query(vhost), self._finish, [queue])
-        )
-        if page is None or not page.rows:
-            raise Refused(f"no stream '{name}' in virtual host '{vhost}'", 404)
-        return page.rows[0]
+    _table = "streams"
 
     def _finish(self, row: Row) -> Row:
         queue = self._host.topology.find_queue(row["vhost"], row["name"])

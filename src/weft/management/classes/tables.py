@@ -1,33 +1,36 @@
 """Queries that the kernel answers from its own tables.
 
-Owns the translation of a `Query` into a question to the kernel, and finishing the few rows of its answer.
-It must not make a row that is not on the page.
-Rule: `Engine.page` sorts and cuts; only regular expressions and conditions on single values are looked at here first.
+Owns the translation of a `Query` into a scan of the kernel's table, and finishing the few rows of its answer.
+It must not make a row that is not on the page, nor hold the loop for longer than a slice: fifty thousand queues are
+looked at in parts, sorted on another thread, and messages flow in between.
+Rule: docs/decisions/0017-pages-in-parts.md; regular expressions and conditions on single values are looked at here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable
+from itertools import islice
 
+from weft._kernel import Engine, Scan
 from weft.management.caller import Caller
 from weft.management.host import Host
-from weft.management.query import Page, Query, Row, cut
+from weft.management.query import SLICE, Page, Query, Row, cut
+
+LOOK = 4_096
+"""Rows of a table that are looked at in one turn of the loop: some tenths of a millisecond."""
+MATCH = 500
+"""Names that a regular expression is tried on in one turn."""
 
 
-def kernel_page(
+async def kernel_page(
     host: Host, table: str, caller: Caller, query: Query, finish: Callable[[Row], Row], ids: list[int] | None = None
 ) -> Page:
     """A page of one of the kernel's tables; `ids` bounds it to rows that were chosen already."""
-    vhosts = [query.vhost] if query.vhost is not None else None if caller.sees_all else caller.vhosts()
-    known = None
-    if query.pattern is not None and ids is None:
-        search = query.pattern.search
-        wanted = None if vhosts is None else set(vhosts)
-        names = [row for row in host.engine.names(table) if wanted is None or row[1] in wanted]
-        ids, known = [number for number, _, name in names if search(name)], len(names)
-    total, matched, rows = host.engine.page(
+    scan = Scan(
         table,
-        vhosts=vhosts,
+        vhosts=[query.vhost] if query.vhost is not None else None if caller.sees_all else caller.vhosts(),
         contains=query.contains,
         ids=ids,
         sort=query.sort,
@@ -35,10 +38,33 @@ def kernel_page(
         offset=0 if query.where else query.offset,
         count=None if query.where else query.count,
     )
-    finished = [finish(row) for row in rows]
+    await looked(host.engine, scan)
+    total, matched = scan.found()
+    if query.pattern is not None:
+        matched = await _keep(scan, query.pattern, matched)
+    chosen = await asyncio.to_thread(scan.choose) if matched > LOOK else scan.choose()
+    rows: list[Row] = []
+    for start in range(0, len(chosen), SLICE):
+        made = map(finish, host.engine.rows(table, chosen[start : start + SLICE]))
+        rows += (row for row in made if all(row.get(key) == value for key, value in query.where.items()))
+        await asyncio.sleep(0)
     if query.where:
-        finished = [row for row in finished if all(row.get(key) == value for key, value in query.where.items())]
-        matched = len(finished)
-        end = None if query.count is None else query.offset + query.count
-        finished = finished[query.offset : end]
-    return Page(total if known is None else known, matched, [cut(row, query.columns) for row in finished])
+        matched = len(rows)
+        rows = list(islice(rows, query.offset, None if query.count is None else query.offset + query.count))
+    return Page(total, matched, [cut(row, query.columns) for row in rows])
+
+
+async def looked(engine: Engine, scan: Scan) -> None:
+    """Look at the whole table, and let messages pass now and then."""
+    while engine.look(scan, LOOK):  # noqa: ASYNC110 - nobody else brings it to an end
+        await asyncio.sleep(0)
+
+
+async def _keep(scan: Scan, pattern: re.Pattern[str], found: int) -> int:
+    """Keep what a regular expression finds; how many."""
+    kept: list[int] = []
+    for start in range(0, found, MATCH):
+        kept += (start + at for at, name in enumerate(scan.names(start, MATCH)) if pattern.search(name))
+        await asyncio.sleep(0)
+    scan.keep(kept)
+    return len(kept)

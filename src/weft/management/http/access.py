@@ -14,7 +14,7 @@ from aiohttp import web
 
 from weft.management.definitions import export, import_
 from weft.management.http import rabbit
-from weft.management.http.request import BODY_BYTES_MAX, Ask, done, told
+from weft.management.http.request import BODY_BYTES_MAX, Ask, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query
 from weft.model.errors import Refused
@@ -23,8 +23,8 @@ from weft.model.errors import Refused
 
 
 async def _list_vhosts(ask: Ask) -> web.Response:
-    page = ask.site.manager.query(ask.caller, "vhost", ask.query({}))
-    return ask.answer(page, [rabbit.vhost(row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "vhost", ask.query({}))
+    return await ask.answer(page, rabbit.vhost)
 
 
 async def _get_vhost(ask: Ask) -> web.Response:
@@ -54,16 +54,16 @@ async def _delete_vhost(ask: Ask) -> web.Response:
 
 
 async def _vhost_permissions(ask: Ask) -> web.Response:
-    rows = ask.site.manager.query(ask.caller, "permission", Query(ask.vhost)).rows
-    return told([rabbit.permission(row) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "permission", Query(ask.vhost))).rows
+    return await listed(rows, rabbit.permission)
 
 
 # users
 
 
 async def _list_users(ask: Ask) -> web.Response:
-    page = ask.site.manager.query(ask.caller, "user", ask.query({}))
-    return ask.answer(page, [rabbit.user(row["name"], tuple(row["tags"])) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "user", ask.query({}))
+    return await ask.answer(page, lambda row: rabbit.user(row["name"], tuple(row["tags"])))
 
 
 async def _get_user(ask: Ask) -> web.Response:
@@ -104,14 +104,14 @@ async def _delete_users(ask: Ask) -> web.Response:
 async def _user_permissions(ask: Ask) -> web.Response:
     name = ask.part("name")
     ask.site.manager.read(ask.caller, "user", "/", name)
-    rows = ask.site.manager.query(ask.caller, "permission", Query(where={"name": name})).rows
-    return told([rabbit.permission(row) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "permission", Query(where={"name": name}))).rows
+    return await listed(rows, rabbit.permission)
 
 
 async def _without_permissions(ask: Ask) -> web.Response:
-    rows = ask.site.manager.query(ask.caller, "permission", Query()).rows
+    rows = (await ask.site.manager.query(ask.caller, "permission", Query())).rows
     permitted = {row["name"] for row in rows}
-    users = ask.site.manager.query(ask.caller, "user", Query()).rows
+    users = (await ask.site.manager.query(ask.caller, "user", Query())).rows
     return told([rabbit.user(row["name"], tuple(row["tags"])) for row in users if row["name"] not in permitted])
 
 
@@ -119,8 +119,8 @@ async def _without_permissions(ask: Ask) -> web.Response:
 
 
 async def _list_permissions(ask: Ask) -> web.Response:
-    page = ask.site.manager.query(ask.caller, "permission", ask.query({}))
-    return ask.answer(page, [rabbit.permission(row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "permission", ask.query({}))
+    return await ask.answer(page, rabbit.permission)
 
 
 async def _get_permission(ask: Ask) -> web.Response:

@@ -8,12 +8,16 @@ Rule: names as RabbitMQ's exporter gives them, weft's own beside them (docs/refe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from collections.abc import Iterable, Iterator
 
+from weft._kernel import Scan
+from weft.management.classes.tables import looked
 from weft.management.manager import Manager
 from weft.management.peers import Peers
+from weft.management.query import each
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OBJECTS_MAX = 1_000
@@ -61,10 +65,14 @@ def node_text(manager: Manager, peers: Peers) -> str:
     return "".join(_node(manager, peers))
 
 
-def queues_text(manager: Manager) -> str:
+async def queues_text(manager: Manager) -> str:
     """`/metrics/per-object`: the queues with the most messages."""
-    columns = ["vhost", "name", *_QUEUE]
-    _, _, rows = manager.host.engine.page("queues", sort="ready", descending=True, count=OBJECTS_MAX, columns=columns)
+    engine, columns = manager.host.engine, ["vhost", "name", *_QUEUE]
+    scan = Scan("queues", sort="ready", descending=True, count=OBJECTS_MAX)
+    await looked(engine, scan)
+    rows = [
+        row for found in await each(scan.choose(), lambda one: engine.rows("queues", [one], columns)) for row in found
+    ]
     lines: list[str] = []
     for column, (name, kind, doc) in _QUEUE.items():
         scale = next((scale for end, scale in _SCALES.items() if column.endswith(end)), 1)
@@ -75,6 +83,7 @@ def queues_text(manager: Manager) -> str:
             if value is not None
         )
         lines += _family(name, kind, doc, told)
+        await asyncio.sleep(0)
     return "".join(lines)
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from weft.management.definitions import VERSION
 from weft.management.http import rabbit
-from weft.management.http.request import Ask, done, told
+from weft.management.http.request import Ask, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query
 from weft.model.errors import Refused
@@ -61,7 +61,7 @@ async def _overview(ask: Ask) -> web.Response:
             "node": host.name,
             "object_totals": {
                 "connections": stats["connections"],
-                "channels": len(host.engine.sessions()),
+                "channels": stats["channels"],
                 "exchanges": stats["exchanges"],
                 "queues": stats["queues"],
                 "consumers": stats["consumers"],
@@ -155,13 +155,13 @@ def _connection(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
 
 async def _list_connections(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, "connection", ask.query({}, vhost))
-    return ask.answer(page, [_connection(ask, row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "connection", ask.query({}, vhost))
+    return await ask.answer(page, lambda row: _connection(ask, row))
 
 
 async def _connections_of(ask: Ask) -> web.Response:
-    rows = ask.site.manager.query(ask.caller, "connection", Query(where={"user": ask.part("user")})).rows
-    return told([_connection(ask, row) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "connection", Query(where={"user": ask.part("user")}))).rows
+    return await listed(rows, lambda row: _connection(ask, row))
 
 
 async def _get_connection(ask: Ask) -> web.Response:
@@ -176,17 +176,17 @@ async def _close_connection(ask: Ask) -> web.Response:
 
 async def _list_channels(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, "session", ask.query({}, vhost))
-    return ask.answer(page, [rabbit.channel(row, ask.site.manager.host.name) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "session", ask.query({}, vhost))
+    return await ask.answer(page, lambda row: rabbit.channel(row, ask.site.manager.host.name))
 
 
 async def _channels_of(ask: Ask) -> web.Response:
-    rows = ask.site.manager.query(ask.caller, "session", Query(where={"connection": ask.part("name")})).rows
-    return told([rabbit.channel(row, ask.site.manager.host.name) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "session", Query(where={"connection": ask.part("name")}))).rows
+    return await listed(rows, lambda row: rabbit.channel(row, ask.site.manager.host.name))
 
 
 async def _get_channel(ask: Ask) -> web.Response:
-    rows = ask.site.manager.query(ask.caller, "session", Query(where={"name": ask.part("name")})).rows
+    rows = (await ask.site.manager.query(ask.caller, "session", Query(where={"name": ask.part("name")}))).rows
     if not rows:
         raise Refused(f"no channel '{ask.part('name')}'", 404)
     return told(rabbit.channel(rows[0], ask.site.manager.host.name))

@@ -8,13 +8,14 @@ Rule: RabbitMQ's HTTP API reference.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 
 from weft.management.http import rabbit
-from weft.management.http.request import Ask, done, told
+from weft.management.http.request import Ask, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query, Row
 from weft.model.errors import Refused
@@ -38,14 +39,14 @@ def _queue(ask: Ask, row: Row) -> dict[str, Any]:
 
 async def _list_queues(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, "queue", ask.query(rabbit.QUEUE_NAMES, vhost))
-    return ask.answer(page, [_queue(ask, row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "queue", ask.query(rabbit.QUEUE_NAMES, vhost))
+    return await ask.answer(page, lambda row: _queue(ask, row))
 
 
 async def _get_queue(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     item = _queue(ask, ask.site.manager.read(ask.caller, "queue", vhost, name))
-    links = ask.site.manager.query(ask.caller, "link", Query(vhost, where={"queue": name})).rows
+    links = (await ask.site.manager.query(ask.caller, "link", Query(vhost, where={"queue": name}))).rows
     item["consumer_details"] = [rabbit.consumer(row, ask.site.manager.host.name) for row in links]
     return told(item)
 
@@ -99,14 +100,14 @@ async def _queue_bindings(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     ask.site.manager.read(ask.caller, "queue", vhost, name)
     where = {"destination": name, "kind": "queue"}
-    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where)).rows
+    rows = (await ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where))).rows
     return told([rabbit.default_binding(vhost, name), *map(rabbit.binding, rows)])
 
 
 async def _list_consumers(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    rows = ask.site.manager.query(ask.caller, "link", Query(vhost)).rows
-    return told([rabbit.consumer(row, ask.site.manager.host.name) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "link", Query(vhost))).rows
+    return await listed(rows, lambda row: rabbit.consumer(row, ask.site.manager.host.name))
 
 
 # exchanges
@@ -119,8 +120,8 @@ def _exchange(ask: Ask, row: Row) -> dict[str, Any]:
 
 async def _list_exchanges(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, "exchange", ask.query({}, vhost))
-    return ask.answer(page, [_exchange(ask, row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, "exchange", ask.query({}, vhost))
+    return await ask.answer(page, lambda row: _exchange(ask, row))
 
 
 async def _get_exchange(ask: Ask) -> web.Response:
@@ -163,18 +164,18 @@ async def _bindings_from(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
     ask.site.manager.read(ask.caller, "exchange", vhost, name)
     if not name:
-        queues = ask.site.manager.query(ask.caller, "queue", Query(vhost)).rows
-        return told([rabbit.default_binding(vhost, row["name"]) for row in queues])
-    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where={"source": name})).rows
-    return told([rabbit.binding(row) for row in rows])
+        queues = (await ask.site.manager.query(ask.caller, "queue", Query(vhost))).rows
+        return await listed(queues, lambda row: rabbit.default_binding(vhost, row["name"]))
+    rows = (await ask.site.manager.query(ask.caller, "binding", Query(vhost, where={"source": name}))).rows
+    return await listed(rows, rabbit.binding)
 
 
 async def _bindings_to(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
     ask.site.manager.read(ask.caller, "exchange", vhost, name)
     where = {"destination": name, "kind": "exchange"}
-    rows = ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where)).rows
-    return told([rabbit.binding(row) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where))).rows
+    return await listed(rows, rabbit.binding)
 
 
 # bindings
@@ -182,12 +183,16 @@ async def _bindings_to(ask: Ask) -> web.Response:
 
 async def _list_bindings(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, "binding", ask.query({}, vhost))
-    items = [rabbit.binding(row) for row in page.rows]
+    page = await ask.site.manager.query(ask.caller, "binding", ask.query({}, vhost))
     if not ask.is_paged:
-        queues = ask.site.manager.query(ask.caller, "queue", Query(vhost)).rows
-        items = [*(rabbit.default_binding(row["vhost"], row["name"]) for row in queues), *items]
-    return ask.answer(page, items)
+        queues = (await ask.site.manager.query(ask.caller, "queue", Query(vhost))).rows
+        page = replace(page, rows=[*queues, *page.rows])
+    return await ask.answer(page, _binding)
+
+
+def _binding(row: Row) -> dict[str, Any]:
+    """A binding, or the one that every queue has to the default exchange."""
+    return rabbit.binding(row) if "source" in row else rabbit.default_binding(row["vhost"], row["name"])
 
 
 def _ends(ask: Ask) -> dict[str, str]:
@@ -197,8 +202,8 @@ def _ends(ask: Ask) -> dict[str, str]:
 
 async def _list_between(ask: Ask) -> web.Response:
     where: dict[str, object] = dict(_ends(ask))
-    rows = ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where)).rows
-    return told([rabbit.binding(row) for row in rows])
+    rows = (await ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where))).rows
+    return await listed(rows, rabbit.binding)
 
 
 async def _bind(ask: Ask) -> web.Response:
@@ -214,10 +219,10 @@ async def _bind(ask: Ask) -> web.Response:
     return response
 
 
-def _found(ask: Ask) -> Row:
+async def _found(ask: Ask) -> Row:
     key = ask.part("key")
     where: dict[str, object] = dict(_ends(ask))
-    for row in ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where)).rows:
+    for row in (await ask.site.manager.query(ask.caller, "binding", Query(ask.vhost, where=where))).rows:
         # A client may send the key as it was told, or decoded once more on the way.
         if key in (row["properties_key"], row["routing_key"]) or quote(key, safe="") == row["properties_key"]:
             return row
@@ -225,11 +230,11 @@ def _found(ask: Ask) -> Row:
 
 
 async def _get_binding(ask: Ask) -> web.Response:
-    return told(rabbit.binding(_found(ask)))
+    return told(rabbit.binding(await _found(ask)))
 
 
 async def _unbind(ask: Ask) -> web.Response:
-    row = _found(ask)
+    row = await _found(ask)
     await ask.site.manager.delete(ask.caller, "binding", ask.vhost, row["name"], {})
     return done()
 

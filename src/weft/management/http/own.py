@@ -29,8 +29,8 @@ def _place(ask: Ask) -> tuple[str, str]:
 
 
 async def _list_objects(ask: Ask) -> web.Response:
-    page = ask.site.manager.query(ask.caller, _class(ask), ask.query({}, ask.request.query.get("vhost")))
-    return ask.answer(page, page.rows)
+    page = await ask.site.manager.query(ask.caller, _class(ask), ask.query({}, ask.request.query.get("vhost")))
+    return await ask.answer(page, dict)
 
 
 async def _get_object(ask: Ask) -> web.Response:

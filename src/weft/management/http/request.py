@@ -8,6 +8,7 @@ Rule: wrong input is a `Refused` with a status and a sentence, never a traceback
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,14 @@ from aiohttp import web
 from weft.management.caller import Caller
 from weft.management.manager import Manager
 from weft.management.peers import Peers
-from weft.management.query import COUNT_MAX, Page, Query
+from weft.management.query import COUNT_MAX, Page, Query, Row, each
 from weft.management.rates import Rates
 from weft.model.errors import ConfigError, Refused
 
 BODY_BYTES_MAX = 32 << 20
 """Definitions of a large broker fit; anything larger is no request."""
 PAGE_ROWS_DEFAULT = 100
+JSON = "application/json"
 ALL_ROWS_MAX = 50_000
 """Objects told in one answer when nobody asked for a page."""
 
@@ -116,30 +118,28 @@ class Ask:
             raise Refused(f"'{name}' must be a number from {low} to {high}", 400)
         return int(text)
 
-    def answer(self, page: Page, items: list[dict[str, Any]]) -> web.Response:
-        """Items as a page if one was asked for, else as a plain list."""
+    async def answer(self, page: Page, make: Callable[[Row], Row]) -> web.Response:
+        """What is made of the rows, as a page if one was asked for, else as a plain list."""
         columns = self.request.query.get("columns")
         if columns:
             wanted = [name.split(".") for name in columns.split(",")]
-            items = [_cut(item, wanted) for item in items]
+            whole, make = make, lambda row: _cut(whole(row), wanted)
         if not self.is_paged:
-            return told(items)
+            return await listed(page.rows, make)
         size = self.number("page_size", PAGE_ROWS_DEFAULT, 1, COUNT_MAX)
         count = max((page.matched + size - 1) // size, 1)
         number = self.number("page", 1, 1, 10**9)
         if number > count:
             raise Refused(f"page {number} is beyond the last one, {count}", 400)
-        return told(
-            {
-                "filtered_count": page.matched,
-                "item_count": len(items),
-                "items": items,
-                "page": number,
-                "page_count": count,
-                "page_size": size,
-                "total_count": page.total,
-            }
-        )
+        about = {
+            "filtered_count": page.matched,
+            "item_count": len(page.rows),
+            "page": number,
+            "page_count": count,
+            "page_size": size,
+            "total_count": page.total,
+        }
+        return await listed(page.rows, make, about)
 
 
 _JSON = {str: "string", int: "whole number", bool: "boolean", dict: "object", list: "list"}
@@ -147,8 +147,20 @@ _JSON = {str: "string", int: "whole number", bool: "boolean", dict: "object", li
 
 def told(value: object, status: int = 200) -> web.Response:
     """A value as JSON."""
-    text = json.dumps(value, separators=(",", ":"), default=_plain)
-    return web.Response(text=text, status=status, content_type="application/json")
+    return web.Response(body=_json(value), status=status, content_type=JSON)
+
+
+async def listed(rows: Iterable[Row], make: Callable[[Row], Row], about: Row | None = None) -> web.Response:
+    """What is made of the rows as a JSON list, or as `items` of a page; other work has its turn after every few."""
+    items = b",".join(await each(rows, lambda row: _json(make(row))))
+    body = b"[" + items + b"]"
+    if about is not None:
+        body = _json(about)[:-1] + b',"items":' + body + b"}"
+    return web.Response(body=body, content_type=JSON)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=_plain).encode()
 
 
 def done(made: bool = False) -> web.Response:

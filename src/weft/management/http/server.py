@@ -124,7 +124,7 @@ class WebServer:
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _queue_metrics(self, _request: web.Request) -> web.Response:
-        text = metrics.queues_text(self._web.manager)
+        text = await metrics.queues_text(self._web.manager)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 

@@ -1,0 +1,79 @@
+//! Rows of the engine's tables as Python values, and the search for a page of them.
+//!
+//! Owns the class `Scan` and the making of dictionaries from rows. A question comes in; the places,
+//! names and numbers of what was found go out. It must never keep the interpreter's lock while it sorts. Rule:
+//! `src/weft/_kernel.pyi`, `Scan`; a scan owns what it found, so that any thread may choose from it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use weft_engine::inspect::{self, Cell, Question, Row};
+
+use crate::tables;
+
+/// A page that is being looked for.
+#[pyclass(module = "weft._kernel")]
+pub(crate) struct Scan(pub(crate) inspect::Scan);
+
+#[pymethods]
+impl Scan {
+    #[new]
+    #[pyo3(signature = (
+        table, *, vhosts = None, contains = None, ids = None, sort = None, descending = false, offset = 0, count = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // they are keywords
+    fn new(
+        table: &str,
+        vhosts: Option<Vec<String>>,
+        contains: Option<String>,
+        ids: Option<Vec<u64>>,
+        sort: Option<String>,
+        descending: bool,
+        offset: usize,
+        count: Option<usize>,
+    ) -> Self {
+        let question = Question { vhosts, contains, ids, sort, descending, offset, count, columns: None };
+        Self(inspect::Scan::new(table, question))
+    }
+
+    /// (rows in the virtual hosts asked for, rows that fit), as far as was looked.
+    fn found(&self) -> (usize, usize) {
+        self.0.found()
+    }
+
+    /// Names of what was found, from one place on.
+    #[pyo3(signature = (start, count))]
+    fn names(&self, start: usize, count: usize) -> Vec<String> {
+        self.0.names(start, count).map(tables::text).collect()
+    }
+
+    /// Keeps what was found at these places, which rise.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's list is copied in any case")]
+    fn keep(&mut self, places: Vec<usize>) {
+        self.0.keep(&places);
+    }
+
+    /// The numbers of the rows on the page, in order; the scan is empty then.
+    fn choose(&mut self, py: Python<'_>) -> Vec<u64> {
+        let mut scan = std::mem::take(&mut self.0);
+        py.detach(move || scan.choose())
+    }
+}
+
+/// Rows as dictionaries.
+pub(crate) fn rows<'py>(py: Python<'py>, rows: &[Row]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for row in rows {
+        let dict = PyDict::new(py);
+        for (name, cell) in row {
+            match cell {
+                Cell::Absent => dict.set_item(name, py.None())?,
+                Cell::Text(text) => dict.set_item(name, text)?,
+                Cell::Number(number) => dict.set_item(name, number)?,
+                Cell::Integer(number) => dict.set_item(name, number)?,
+                Cell::Flag(flag) => dict.set_item(name, flag)?,
+            }
+        }
+        list.append(dict)?;
+    }
+    Ok(list)
+}
