@@ -23,8 +23,8 @@ def _class(ask: Ask) -> str:
 
 async def _list(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = ask.site.manager.query(ask.caller, _class(ask), ask.query({}, vhost))
-    return ask.answer(page, [rabbit.policy(row) for row in page.rows])
+    page = await ask.site.manager.query(ask.caller, _class(ask), ask.query({}, vhost))
+    return await ask.answer(page, rabbit.policy)
 
 
 async def _get(ask: Ask) -> web.Response:
@@ -34,7 +34,7 @@ async def _get(ask: Ask) -> web.Response:
 async def _put(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
     values = policy_values(await ask.body())
-    known = [row["name"] for row in ask.site.manager.query(ask.caller, _class(ask), Query(vhost)).rows]
+    known = [row["name"] for row in (await ask.site.manager.query(ask.caller, _class(ask), Query(vhost))).rows]
     await ask.site.manager.create(ask.caller, _class(ask), vhost, name, values)
     return done(name not in known)
 
