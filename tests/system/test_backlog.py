@@ -99,6 +99,9 @@ def test_a_long_queue_costs_little_memory_and_drains_in_order(node: LivingNode, 
     wait_depth(channel, "taken", COUNT)
     assert depth(channel, "acked") == COUNT
     assert node.memory_bytes - before < GROWTH_BYTES_MAX
+    client = node.client10()
+    assert client.empty(client.receiver("acked", credit=10, prepare=selecting("n = 1")))
+    assert node.memory_bytes - before < GROWTH_BYTES_MAX, "what a selector passes over stays on disk"
     # The first part by basic.get, beyond the window, the rest by a consumer that does not acknowledge.
     assert [number_of(each.body) for each in receive(channel, "taken", SHORT)] == list(range(SHORT))
     assert consume(channel, "taken", COUNT - SHORT, auto_ack=True) == list(range(SHORT, COUNT))
@@ -131,6 +134,49 @@ def test_1_0_receivers_browse_select_and_take_what_is_on_disk(node: LivingNode, 
     receiver = client.receiver("q")
     assert receive10(client, receiver, SHORT) == list(range(SHORT))
     assert client.empty(receiver)
+
+
+def numbered(node: LivingNode, count: int) -> BlockingChannel:
+    """A queue of messages that selectors can tell apart, most of them on disk."""
+    channel = node.channel()
+    channel.queue_declare("q", durable=True)
+    for number in range(count):
+        channel.basic_publish("", "q", body(number), pika.BasicProperties(delivery_mode=2, headers={"n": number}))
+    wait_depth(channel, "q", count)
+    return channel
+
+
+def test_what_selectors_take_from_disk_is_taken_once_and_missed_by_nobody(node: LivingNode) -> None:
+    channel, client = numbered(node, SHORT), node.client10()
+    words = selecting("n >= 11000 AND n < 11100")
+    links = [client.receiver("q", credit=30, prepare=words) for _ in range(2)]
+    client.wait(lambda: all(link.queued == 30 for link in links), READ_TIMEOUT_S)
+    taken = [client.receive(link) for link in links for _ in range(30)]
+    assert sorted(number_of(message.body) for _, message in taken) == list(range(11_000, 11_060))
+    accepted = {number_of(message.body) for _, message in taken[::2]}
+    for delivery, _ in taken[::2]:
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+    for delivery, _ in taken[1::2]:
+        delivery.update(Delivery.RELEASED)
+        delivery.settle()
+    client.step(0)
+    wait_depth(channel, "q", SHORT - 30)
+    for link in links:
+        client.close_link(link)
+    assert consume(channel, "q", SHORT - 30, auto_ack=True) == [n for n in range(SHORT) if n not in accepted]
+
+
+def test_a_purge_leaves_what_a_selector_has_taken_from_disk(node: LivingNode) -> None:
+    channel, client = numbered(node, SHORT), node.client10()
+    link = client.receiver("q", credit=3, prepare=selecting("n = 10500 OR n = 11500"))
+    assert [number_of(client.receive(link)[1].body) for _ in range(2)] == [10_500, 11_500]
+    assert channel.queue_purge("q").method.message_count == SHORT - 2
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", body(SHORT), pika.BasicProperties(delivery_mode=2))
+    node.restart(kill=True)
+    channel = node.channel()
+    assert [number_of(each.body) for each in get_all(channel, "q")] == [10_500, 11_500, SHORT]
 
 
 def test_a_drain_is_answered_after_what_is_on_disk(node: LivingNode) -> None:

@@ -91,6 +91,41 @@ def test_redelivered_says_that_it_may_have_been_delivered(node: LivingNode) -> N
     assert (new.body, new.method.redelivered) == (b"new", False)
 
 
+def fail_all(node: LivingNode, queue: str, count: int) -> set[int]:
+    """Take everything in a queue and give it back as failed; the delivery counts that were seen."""
+    channel = node.channel(confirms=True)
+    taken = receive(channel, queue, count, auto_ack=False)
+    channel.basic_nack(taken[-1].method.delivery_tag, multiple=True, requeue=True)
+    # Confirmed, so that what happened before is on disk as well.
+    channel.basic_publish("", "mark", b"", PERSISTENT)
+    return {(each.properties.headers or {}).get("x-delivery-count", 0) for each in taken}
+
+
+@ENDS
+def test_a_poison_message_reaches_its_limit_over_restarts(node: LivingNode, kill: bool) -> None:
+    channel = node.channel()
+    channel.queue_declare("dead", durable=True)
+    channel.queue_declare("mark", durable=True)
+    arguments = {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("poison", durable=True, arguments=arguments)
+    publish_stored(node, "poison", numbered(150))  # more than one record of counts
+    assert fail_all(node, "poison", 150) == {0}
+    node.restart(kill=kill)
+    assert "recovered 151 messages in 2 queues" in node.said
+    assert fail_all(node, "poison", 150) == {1}
+    assert fail_all(node, "poison", 150) == {2}
+    assert len(receive(node.channel(), "poison", 50)) == 50
+    publish_stored(node, "poison", [b"new"])
+    node.restart(kill=kill)
+    assert fail_all(node, "poison", 101) == {0, 3}
+    channel = node.channel()
+    wait_depth(channel, "dead", 100)
+    assert [each.body for each in get_all(channel, "poison")] == [b"new"]
+    dead = get_all(channel, "dead")
+    assert [each.body for each in dead] == numbered(150)[50:]
+    assert dead[0].properties.headers["x-death"][0]["reason"] == "delivery_limit"
+
+
 @ENDS
 @pytest.mark.parametrize("way", ["get", "consume"])
 def test_priorities_hold_over_all_that_was_kept(node: LivingNode, kill: bool, way: str) -> None:

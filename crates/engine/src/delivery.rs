@@ -5,7 +5,7 @@
 //! cannot take sleeps until its session or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max
 //! (how much in one call).
 
-use crate::broker::{Broker, Outcome, Reason};
+use crate::broker::{Broker, Outcome, Reason, Searched};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
 use crate::queue::consumers::{ConsumerId, Target};
@@ -176,19 +176,37 @@ impl Pump<'_> {
         let filter = consumer.filter.as_deref();
         let wants = |entry: &Entry| filter.is_none_or(|filter| filter.wants(entry));
         let found = queue.ready.find(&mut consumer.cursor, &mut steps, wants);
-        broker.work_left = broker.work_left.saturating_sub(before - steps);
-        match found {
-            None if steps > 0 => {
-                queue.ring.unrotate();
-                queue.ring.park_searched(consumer_id, consumer);
-                None
-            }
+        let picked = match found {
+            None if steps > 0 => self.pick_cold(id, consumer_id, &mut steps),
             None => None,
             Some(position) if consumer.browse => queue.ready.get(position).map(|entry| Picked::Copied(entry.copy())),
             Some(position) => {
                 queue.unsettled += 1;
                 consumer.delivered += 1;
                 queue.ready.take(position).map(Picked::Taken)
+            }
+        };
+        self.broker.spend(before - steps);
+        picked
+    }
+
+    /// The entry a searching consumer gets when there is none for it in memory: from disk, or none for now.
+    fn pick_cold(&mut self, id: QueueId, consumer_id: ConsumerId, steps: &mut u32) -> Option<Picked> {
+        let broker = &mut *self.broker;
+        let is_cold = |queue: &Queue| queue.cold.is_some() && !queue.ready.has_priorities();
+        let searched = match broker.queues.get(id).is_some_and(is_cold) {
+            true => broker.search_cold(id, consumer_id, steps),
+            false => Searched::Nothing,
+        };
+        let (queue, consumer) = (broker.queues.get_mut(id)?, broker.consumers.get_mut(consumer_id)?);
+        match searched {
+            Searched::Found(entry) if consumer.browse => Some(Picked::Copied(entry)),
+            Searched::Found(entry) => Some(Picked::Taken(entry)),
+            Searched::Spent => None,
+            Searched::Nothing => {
+                queue.ring.unrotate();
+                queue.ring.park_searched(consumer_id, consumer);
+                None
             }
         }
     }

@@ -4,7 +4,7 @@
 //! and leave when the disk has what they are about. It must never run a job itself, nor wait. Rules: decision 0005;
 //! docs/guides/durability.md, "When a confirm is sent".
 
-use weft_journal::{Done, Job};
+use weft_journal::{Done, Job, ReadDone};
 
 use crate::conn::{ConnId, Promise, Wait};
 use crate::engine::Engine;
@@ -56,6 +56,7 @@ impl Engine {
     /// Takes the journal's next jobs.
     pub(crate) fn collect_jobs(&mut self) {
         self.broker.store_offsets();
+        self.broker.store_counts();
         if let Some(store) = &mut self.broker.store {
             while let Some(job) = store.journal.poll_job() {
                 self.jobs.push(job);
@@ -75,17 +76,29 @@ impl Engine {
         self.signals()
     }
 
+    /// A read has come back. Whoever waits for one that was refused would ask again at once, and a disk that refuses
+    /// needs a moment.
+    fn read_done(&mut self, read: ReadDone) {
+        let Some(store) = &mut self.broker.store else { return };
+        let fault = read.fault.as_ref().map(ToString::to_string);
+        let raised = fault.is_some();
+        if std::mem::replace(&mut store.unreadable, raised) != raised {
+            self.broker.events.push(Event::ReadAlarm { raised, text: fault.unwrap_or_default() });
+        }
+        if raised {
+            store.resting.push(read);
+            self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
+        } else {
+            self.broker.fetched(&read);
+        }
+    }
+
     /// A disk job has run.
     pub fn disk_done(&mut self, job: Job) -> u32 {
         self.broker.work_left = self.broker.limits.work_max;
         let Some(store) = &mut self.broker.store else { return self.signals() };
         match store.journal.job_done(job) {
-            Done::Read(read) if read.fault.is_some() => {
-                // Whoever waits for it would ask again at once, and a disk that refuses needs a moment.
-                store.resting.push(read);
-                self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
-            }
-            Done::Read(read) => self.broker.fetched(&read),
+            Done::Read(read) => self.read_done(read),
             Done::Failed(fault) => {
                 let text = fault.to_string();
                 if store.fault.replace(text.clone()).is_none() {

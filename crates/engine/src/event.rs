@@ -194,6 +194,11 @@ pub enum Event {
         raised: bool,
         text: String,
     },
+    /// A stored message could not be read, or could again.
+    ReadAlarm {
+        raised: bool,
+        text: String,
+    },
     MemoryAlarm {
         raised: bool,
         used_bytes: u64,

@@ -9,6 +9,8 @@ use std::ops::Range;
 use weft_journal::Messages;
 
 use crate::engine::Engine;
+use crate::record;
+use crate::stream::Stream;
 
 /// The newest messages of a queue.
 #[derive(Debug)]
@@ -22,11 +24,30 @@ pub struct Tail {
 }
 
 impl Engine {
-    /// What memory knows of a queue that is stored; None if there is no such queue.
-    pub fn log_tail(&self, vhost: &str, queue: &str) -> Option<Tail> {
+    /// What memory knows of a queue that is stored, or all there is in a range of a stream on a node without a disk.
+    /// None if there is no such queue.
+    pub fn log_tail(&self, vhost: &str, queue: &str, range: Range<u64>) -> Option<Tail> {
         let id = self.broker.find_queue(self.broker.find_vhost(vhost.as_bytes())?, queue.as_bytes())?;
-        let number = self.broker.queues.get(id)?.settings.number;
-        let (messages, bounds) = self.broker.store.as_ref().filter(|_| number != 0)?.journal.tail(number);
+        let queue = self.broker.queues.get(id)?;
+        let number = queue.settings.number;
+        let (messages, bounds) = match &self.broker.store {
+            Some(store) if number != 0 => store.journal.tail(number),
+            Some(_) => return None,
+            None => copied(queue.stream.as_deref()?, range),
+        };
         Some(Tail { number, messages, bounds })
     }
+}
+
+/// A stream that is in memory alone.
+fn copied(stream: &Stream, range: Range<u64>) -> (Messages, Range<u64>) {
+    let bounds = stream.first()..stream.visible();
+    let (mut messages, mut head) = (Messages::default(), Vec::new());
+    for offset in range.start.max(bounds.start)..range.end.min(bounds.end) {
+        let Some(message) = stream.recent(offset) else { continue };
+        head.clear();
+        record::encode(message, &mut head);
+        messages.add(offset, &head, message.body().parts());
+    }
+    (messages, bounds)
 }

@@ -184,6 +184,11 @@ impl Journal {
         class.is_some()
     }
 
+    /// Does this message wait? Not once it is settled.
+    pub fn waits(&mut self, queue_no: u64, position: u64) -> bool {
+        self.table.queues.get_mut(&queue_no).is_some_and(|queue| queue.find(position).is_some())
+    }
+
     /// All messages of a queue from one position to another are settled; how many waited.
     pub fn ack_range(&mut self, queue_no: u64, first: u64, last: u64) -> u64 {
         let next = self.table.queues.get(&queue_no).map_or(0, |queue| queue.next);

@@ -92,6 +92,15 @@ impl Messages {
         }
     }
 
+    /// Adds a copy of a message that is nowhere but in memory, behind the others.
+    pub fn add<'a>(&mut self, position: u64, head: &[u8], body: impl Iterator<Item = &'a [u8]>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(head);
+        let middle = self.bytes.len();
+        body.for_each(|part| self.bytes.extend_from_slice(part));
+        self.items.push(Item { position, expires: 0, head: start..middle, body: middle..self.bytes.len() });
+    }
+
     /// Adds a copy of a message that is still in memory.
     pub(crate) fn push(&mut self, entry: &Entry, message: &Message<'_>) {
         let start = self.bytes.len();

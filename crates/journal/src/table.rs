@@ -155,7 +155,8 @@ impl Queue {
         (&mut self.rows[at], first_of_segment)
     }
 
-    fn find(&mut self, position: u64) -> Option<usize> {
+    /// The row that holds this position.
+    pub(crate) fn find(&mut self, position: u64) -> Option<usize> {
         if self.rows.get(self.hot).is_some_and(|row| row.holds(position)) {
             return Some(self.hot);
         }

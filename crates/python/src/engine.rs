@@ -255,8 +255,9 @@ impl Engine {
         let dict = PyDict::new(py);
         let Some(found) = &self.found else { return Ok(dict) };
         dict.set_item("segments", found.segments)?;
-        dict.set_item("messages", found.queues.iter().map(|queue| queue.messages).sum::<u64>())?;
-        dict.set_item("queues", found.queues.iter().filter(|queue| queue.messages > 0).count())?;
+        let held = || found.queues.iter().filter(|queue| weft_engine::broker::holds_messages(queue.queue_no));
+        dict.set_item("messages", held().map(|queue| queue.messages).sum::<u64>())?;
+        dict.set_item("queues", held().filter(|queue| queue.messages > 0).count())?;
         let damage = |damage: &weft_journal::Damage| {
             let kept = damage.kept_as.as_ref().map_or(String::new(), |name| format!(", kept as {name}"));
             format!("segment {} at {}: {} bytes, {}{kept}", damage.segment, damage.offset, damage.bytes, damage.reason)
@@ -420,11 +421,13 @@ impl Engine {
         whole: bool,
     ) -> PyResult<ArrowStream> {
         let asked = Asked::new(columns, batch_rows, batch_bytes, whole)?;
-        let (Some(files), Some(tail)) = (&self.files, self.native.log_tail(vhost, stream)) else {
-            return Err(local_error(py, &format!("no stream or durable queue '{stream}' in vhost '{vhost}' on disk")));
+        let range = start..end.unwrap_or(u64::MAX);
+        let Some(tail) = self.native.log_tail(vhost, stream, range.clone()) else {
+            let kind = if self.files.is_some() { "stream or durable queue" } else { "stream" };
+            return Err(local_error(py, &format!("no {kind} '{stream}' in vhost '{vhost}'")));
         };
         let constants = Constants { stream: stream.to_owned(), shard: 0, origin: self.native.broker.node.to_string() };
-        Ok(log::snapshot(files, tail, start..end.unwrap_or(u64::MAX), constants, asked))
+        Ok(log::snapshot(self.files.as_deref(), tail, range, constants, asked))
     }
 
     /// Every row of a table.

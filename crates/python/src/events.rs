@@ -100,6 +100,7 @@ impl Classes {
                 self.make(py, "QueueUnused", (vhost, queue, cause))
             }
             Event::DiskAlarm { raised, text } => self.make(py, "DiskAlarm", (raised, text)),
+            Event::ReadAlarm { raised, text } => self.make(py, "ReadAlarm", (raised, text)),
             Event::MemoryAlarm { raised, used_bytes, max_bytes } => {
                 self.make(py, "MemoryAlarm", (raised, used_bytes, max_bytes))
             }

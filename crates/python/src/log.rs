@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 use weft_columns::{Batches, Column, Constants, LogStream, Options, export, find, first_as_ipc, times};
 use weft_engine::log::Tail;
-use weft_journal::{Cursor, Error, Files, ReadError, View};
+use weft_journal::{Cursor, Error, Files, ReadError, SimDisk, Storage, View};
 
 use crate::errors::{corrupt, unavailable};
 
@@ -182,15 +182,20 @@ impl Asked {
     }
 }
 
-/// A range of a queue as a live node has it: its files, and behind them what only memory is sure to have.
+/// A range of a queue as a live node has it: its files, if it has a disk, and behind them what only memory is sure to
+/// have.
 pub(crate) fn snapshot(
-    files: &Files,
+    files: Option<&Files>,
     tail: Tail,
     range: Range<u64>,
     constants: Constants,
     asked: Asked,
 ) -> ArrowStream {
-    let (files, whole) = (Arc::new(Files::read_only(files.root())), asked.whole);
+    let files: Arc<dyn Storage> = match files {
+        Some(files) => Arc::new(Files::read_only(files.root())),
+        None => Arc::new(SimDisk::new(0)),
+    };
+    let whole = asked.whole;
     let (first, end) = (tail.bounds.start, range.end.min(tail.bounds.end));
     let open = move || {
         // The files may not yet say that what stood before is settled.

@@ -80,6 +80,8 @@ CLASSES = (
             EventKind("memory_alarm_cleared", "info", "There is memory again."),
             EventKind("disk_alarm", "error", "The disk refuses messages: publishers wait."),
             EventKind("disk_alarm_cleared", "info", "The disk takes messages again."),
+            EventKind("read_alarm", "error", "The disk does not give messages back: consumers wait."),
+            EventKind("read_alarm_cleared", "info", "The disk gives messages back again."),
             EventKind("statistics", "info", "The node's statistics."),
         ),
     ),

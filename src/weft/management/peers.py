@@ -23,6 +23,7 @@ from weft.model.events import (
     Event,
     MemoryAlarm,
     OpenRequested,
+    ReadAlarm,
     Table,
 )
 
@@ -80,6 +81,8 @@ class Peers:
                     self._on_alarm("memory_alarm", event.raised, "messages take too much memory", **values)
                 case DiskAlarm():
                     self._on_alarm("disk_alarm", event.raised, event.text, reason=event.text)
+                case ReadAlarm():
+                    self._on_alarm("read_alarm", event.raised, event.text, reason=event.text)
         return ()
 
     def _on_open(self, event: OpenRequested) -> None:

@@ -289,6 +289,15 @@ class DiskAlarm:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadAlarm:
+    """The disk refused to give a stored message back (`raised`, with its words), so that its consumer waits; or it gave
+    one again."""
+
+    raised: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAlarm:
     """The node's message memory passed (`raised`) or fell below its high watermark."""
 
@@ -315,5 +324,6 @@ Event = (
     | ReadingResumed
     | QueueUnused
     | DiskAlarm
+    | ReadAlarm
     | MemoryAlarm
 )

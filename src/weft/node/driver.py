@@ -29,6 +29,7 @@ from weft.model.events import (
     LinkClosed,
     MemoryAlarm,
     OpenRequested,
+    ReadAlarm,
     ReadingResumed,
     TopologyRequested,
 )
@@ -107,6 +108,7 @@ class Driver:
             ReadingResumed: self._on_reading_resumed,
             MemoryAlarm: self._on_memory_alarm,
             DiskAlarm: self._on_disk_alarm,
+            ReadAlarm: self._on_read_alarm,
             LinkClosed: self._on_link_closed,
             ConnectionClosed: self._on_connection_closed,
         }
@@ -321,6 +323,12 @@ class Driver:
         else:
             LOG.warning("the disk takes messages again")
         self._hold_local(event)
+
+    def _on_read_alarm(self, event: ReadAlarm) -> None:
+        if event.raised:
+            LOG.warning("the disk does not give messages back, their consumers wait: %s", event.text)
+        else:
+            LOG.warning("the disk gives messages back again")
 
     def _hold_local(self, alarm: MemoryAlarm | DiskAlarm) -> None:
         """Senders of this process wait while any alarm is on."""

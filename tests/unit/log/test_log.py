@@ -100,7 +100,7 @@ async def test_the_folder_of_a_running_node_names_its_queues(node: weft.Node, tm
 async def test_what_is_not_there_is_said(node: weft.Node, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no stream or durable queue 'x' in vhost '/'"):
         open_log(tmp_path, "/", "x")
-    with pytest.raises(LocalProtocolError, match="no stream or durable queue 'x' in vhost '/' on disk"):
+    with pytest.raises(LocalProtocolError, match="no stream or durable queue 'x' in vhost '/'"):
         node.read_log("x")
     with pytest.raises(ValueError, match='no column "x": there are stream, shard'):
         node.read_log("q", columns=["x"])
@@ -108,5 +108,15 @@ async def test_what_is_not_there_is_said(node: weft.Node, tmp_path: Path) -> Non
         stored_queues(tmp_path / "messages")
     async with weft.Node() as other:
         other.declare_queue("q", durable=True)
-        with pytest.raises(LocalProtocolError, match="on disk"):
+        with pytest.raises(LocalProtocolError, match="no stream 'q' in vhost '/'"):
             other.read_log("q")
+
+
+async def test_a_stream_of_a_node_without_a_disk_is_read_from_memory() -> None:
+    async with weft.Node() as node:
+        node.declare_queue("s", durable=True, arguments=STREAM)
+        await send(node, "s", *[f"{number}" for number in range(50)])
+        assert bodies(node.read_log("s")) == [f"{number}".encode() for number in range(50)]
+        assert bodies(node.read_log("s", 45, 48)) == [b"45", b"46", b"47"]
+        assert bodies(node.read_log("s", 50)) == []
+        assert len(bodies(node.read_log("s", whole=True))) == 50

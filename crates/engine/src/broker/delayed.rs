@@ -20,7 +20,7 @@ use crate::routing::ExchangeId;
 use crate::timers::Due;
 
 /// Their number in the journal; those of declared queues are smaller.
-const NUMBER: u64 = (1 << 62) + 2;
+pub(super) const NUMBER: u64 = (1 << 62) + 2;
 /// Messages, and bytes, read from disk at a time when a node starts.
 const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 1 << 20;

@@ -200,5 +200,6 @@ impl Broker {
             self.fabric = *barrier;
         }
         self.find_delayed();
+        self.find_counts();
     }
 }

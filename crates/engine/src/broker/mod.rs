@@ -4,11 +4,14 @@
 //! and settle through it. It must never know a session, a frame or a socket: what a consumer is told is `delivery.rs`'s
 //! business. Rules: decision 0003 (grants per principal), docs/concepts.
 
+mod counted;
 mod deadletter;
 mod delayed;
 mod guard;
 mod moving;
 mod publish;
+mod reading;
+mod searching;
 mod settle;
 mod stored;
 mod tables;
@@ -37,8 +40,9 @@ pub use deadletter::{Death, Reason};
 use delayed::Delayed;
 pub use moving::{MOVE_COUNT_MAX, Moved};
 pub use publish::Published;
+pub use searching::Searched;
 pub use settle::Outcome;
-pub use stored::{ReadFor, Store};
+pub use stored::{ReadFor, Store, holds_messages};
 pub use tables::Unknown;
 
 /// Names a virtual host.
@@ -164,6 +168,7 @@ pub struct Broker {
     /// Streams with messages that the disk has not answered for.
     pub(crate) unsynced_streams: Vec<QueueId>,
     pub(crate) offsets: Offsets,
+    counts: counted::Counts,
     delayed: Map<u64, Delayed>,
     delayed_count: u64,
     route_mark: u64,
@@ -228,6 +233,7 @@ impl Broker {
             arrived: Vec::new(),
             unsynced_streams: Vec::new(),
             offsets: Offsets::default(),
+            counts: counted::Counts::new(seed),
             delayed: Map::with_hasher(seed),
             delayed_count: 0,
             route_mark: 0,

@@ -57,6 +57,10 @@ impl Broker {
                 if queue.settings.delivery_limit.is_some_and(|limit| entry.failures > limit) {
                     return self.died(id, entry, Reason::DeliveryLimit);
                 }
+                if failed && entry.stored && queue.keeps(&entry.message) {
+                    let number = queue.settings.number;
+                    self.count_failure(number, entry.position, entry.failures);
+                }
                 self.put_back(id, entry);
             }
         }
@@ -77,12 +81,12 @@ impl Broker {
     pub fn put_back(&mut self, id: QueueId, entry: Entry) {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let (position, timed) = (entry.position, entry.expires_ns != crate::queue::ready::NEVER);
-        let lane = queue.ready.put_back(entry);
+        let lane = queue.put_back(entry);
         for member in queue.ring.members() {
             if let Some(consumer) = self.consumers.get_mut(member)
                 && !consumer.browse
             {
-                consumer.cursor.rewind(lane, position);
+                consumer.rewind(lane, position);
             }
         }
         self.wake_searched(id);
@@ -131,9 +135,10 @@ impl Broker {
     pub fn purge(&mut self, id: QueueId) -> usize {
         let Some(queue) = self.queues.get_mut(id) else { return 0 };
         let (gone, cold, number) = (queue.ready.drain(), queue.cold.take(), queue.settings.number);
+        let with_consumers = std::mem::take(&mut queue.out_of_turn).into_iter().filter(|taken| taken.1.is_none());
         gone.iter().filter(|entry| entry.stored).for_each(|entry| self.forget(id, entry.position));
         if let Some(cold) = cold {
-            self.forget_from(number, cold.next);
+            self.forget_from(number, cold.next, with_consumers.map(|taken| taken.0));
         }
         gone.len() + cold.map_or(0, |cold| cold.count as usize)
     }

@@ -5,15 +5,14 @@
 //! by piece. It must never wait for a disk: jobs go out and come back (`engine.rs`). Rules: docs/internals/segment.md;
 //! a promise to a publisher leaves only after `synced` has reached the batch that holds its message.
 
-use std::rc::Rc;
-
 use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredBarrier, RecoveredQueue, Target};
 
 use super::Broker;
+use super::reading::Reading;
 use crate::durability::{Durability, Needs};
 use crate::message::Message;
 use crate::queue::consumers::ConsumerId;
-use crate::queue::ready::{Entry, NEVER};
+use crate::queue::ready::NEVER;
 use crate::queue::{Cold, FETCH_COUNT, Queue, QueueId};
 use crate::record;
 use crate::stream::Stream;
@@ -34,6 +33,8 @@ pub struct Store {
     pub last: Needs,
     /// Why the disk does not take anything at the moment.
     pub fault: Option<String>,
+    /// The last read was refused.
+    pub unreadable: bool,
     /// Queues that the journal knew when it was opened, until they are declared.
     pub found: Vec<RecoveredQueue>,
     /// Ids of barriers that the journal knew when it was opened, until their barriers are there.
@@ -66,6 +67,15 @@ pub enum ReadFor {
     Offsets(u64),
     /// Delayed messages, from this position on.
     Delayed(u64),
+    /// Counts of failed deliveries, from this position of their records on.
+    Counts(u64),
+    /// A consumer that searches behind the window of its queue, from this position on.
+    Search(ConsumerId, u64),
+}
+
+/// Are there messages under this number of the journal, or only what the node remembers of them?
+pub fn holds_messages(queue_no: u64) -> bool {
+    queue_no <= DECLARED_MAX || queue_no == super::delayed::NUMBER
 }
 
 impl Store {
@@ -75,6 +85,7 @@ impl Store {
             journal,
             last: Needs::default(),
             fault: None,
+            unreadable: false,
             resting: Vec::new(),
             found,
             found_ids,
@@ -215,22 +226,35 @@ impl Broker {
     #[inline]
     pub fn forget(&mut self, id: QueueId, position: u64) {
         let Some(store) = &mut self.store else { return };
-        if let Some(queue) = self.queues.get(id).filter(|queue| queue.settings.number != 0) {
-            store.journal.ack(queue.settings.number, position);
+        if let Some(queue) = self.queues.get_mut(id).filter(|queue| queue.settings.number != 0) {
+            let number = queue.settings.number;
+            if !queue.out_of_turn.is_empty() {
+                queue.out_of_turn.remove(&position);
+            }
+            store.journal.ack(number, position);
+            self.forget_count(number, position);
         }
     }
 
-    /// Everything in a queue from a position on is gone.
-    pub(super) fn forget_from(&mut self, queue_no: u64, first: u64) {
-        if let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) {
-            store.journal.ack_range(queue_no, first, weft_journal::POSITION_MAX);
+    /// Everything in a queue from a position on is gone, but for some that consumers have.
+    pub(super) fn forget_from(&mut self, queue_no: u64, mut first: u64, but: impl Iterator<Item = u64>) {
+        let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) else { return };
+        let start = first;
+        for position in but.filter(|position| *position >= start) {
+            if position > first {
+                store.journal.ack_range(queue_no, first, position - 1);
+            }
+            first = position + 1;
         }
+        store.journal.ack_range(queue_no, first, weft_journal::POSITION_MAX);
+        self.forget_counts(queue_no, start);
     }
 
     /// A queue is gone, and all that was in it.
     pub(super) fn forget_queue(&mut self, queue_no: u64) {
         if let Some(store) = self.store.as_mut().filter(|_| queue_no != 0) {
             store.journal.delete_queue(queue_no);
+            self.forget_counts(queue_no, 0);
         }
     }
 
@@ -248,7 +272,7 @@ impl Broker {
         store.found = own;
         store.found_ids.retain(|ids| ids.barrier_no > DECLARED_MAX);
         let gone: Vec<RecoveredQueue> = gone;
-        gone.into_iter().for_each(|found| store.journal.delete_queue(found.queue_no));
+        gone.into_iter().for_each(|found| self.forget_queue(found.queue_no));
     }
 
     /// Is the next message of a queue still on its way from the disk?
@@ -279,11 +303,14 @@ impl Broker {
 
     /// Reads on in a queue whose window has run low. False if what was read is yet to come.
     pub fn fetch(&mut self, id: QueueId, count: usize) -> bool {
+        if self.awaits_counts(id) {
+            return false;
+        }
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return true };
         let number = queue.settings.number;
         let Some(cold) = queue.cold.as_mut().filter(|cold| !cold.reading) else { return false };
         match store.journal.read(number, cold.next, count, count * FETCH_BYTES_EACH) {
-            Read::Empty => queue.cold = None,
+            Read::Empty => queue.end_cold(),
             Read::Ready(messages) => self.fill(id, &messages, 0),
             Read::Waits(token) => {
                 cold.reading = true;
@@ -313,6 +340,10 @@ impl Broker {
             ReadFor::Retention(id, offset) => return self.asked(id, offset, Some(&done.messages)),
             ReadFor::Offsets(from) => return self.offsets_came(from, &done.messages),
             ReadFor::Delayed(from) => return self.delayed_came(from, &done.messages),
+            ReadFor::Counts(from) => return self.counts_came(from, &done.messages),
+            ReadFor::Search(id, from) => {
+                return self.piece_came(id, from, &done.messages, done.damaged.len() as u64);
+            }
         };
         if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
             cold.reading = false;
@@ -322,41 +353,30 @@ impl Broker {
     }
 
     fn fill(&mut self, id: QueueId, messages: &Messages, damaged: u64) {
-        let (now_ns, wall_ms) = (self.now_ns, self.wall_ns / 1_000_000);
-        let (mut rotten, mut names) = (Vec::new(), record::Names::default());
+        let mut rotten = Vec::new();
         let Some(queue) = self.queues.get_mut(id) else { return };
         let Some(cold) = &mut queue.cold else { return };
-        let known = cold.known;
+        let mut reading = Reading::new(self.now_ns, self.wall_ns, &self.own_account, &self.counts);
         for stored in messages.iter() {
             if stored.position < cold.next {
                 // The queue was purged, and filled again, while this was read.
                 continue;
             }
             cold.next = stored.position + 1;
+            let taken = queue.out_of_turn.remove(&stored.position);
+            if matches!(taken, Some(None)) {
+                continue;
+            }
             cold.count = cold.count.saturating_sub(1);
             cold.bytes = cold.bytes.saturating_sub(stored.body.len() as u64);
-            let Some(message) = record::decode(stored.head, stored.body, &self.own_account, &mut names) else {
-                rotten.push(stored.position);
-                continue;
-            };
-            let arrived_us = message.traits.arrived_us;
-            let left_ms = stored.expires_ms.saturating_sub(wall_ms);
-            let expires_ns = if stored.expires_ms == 0 { NEVER } else { now_ns.saturating_add(left_ms * 1_000_000) };
-            queue.ready.push_back(Entry {
-                failures: message.traits.delivery_count,
-                message: Rc::new(message),
-                position: stored.position,
-                expires_ns,
-                since_ns: now_ns.saturating_sub(self.wall_ns.saturating_sub(arrived_us.saturating_mul(1_000))),
-                // It may have been delivered before the node was started again: nobody knows.
-                redelivered: stored.position < known,
-                stored: true,
-                reader: 0,
-            });
+            match taken.flatten().or_else(|| reading.entry(queue.settings.number, cold.known, &stored)) {
+                Some(entry) => queue.ready.push_back(entry),
+                None => rotten.push(stored.position),
+            }
         }
         cold.count = cold.count.saturating_sub(damaged);
         if cold.count == 0 {
-            queue.cold = None;
+            queue.end_cold();
         }
         rotten.into_iter().for_each(|position| self.forget(id, position));
         self.wake_searched(id);

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::ready::Cursor;
+use super::scan::Scan;
 use crate::slab::Id;
 use crate::stream::reader::Reader;
 
@@ -28,6 +29,8 @@ pub struct Consumer {
     pub browse: bool,
     /// Where a browser or a filter has read to.
     pub cursor: Cursor,
+    /// What a browser or a filter reads where the queue is on disk.
+    pub scan: Option<Box<Scan>>,
     /// Its place, if it reads a stream.
     pub reader: Option<Box<Reader>>,
     /// Deliveries to it.
@@ -58,6 +61,7 @@ impl Consumer {
             discards: false,
             browse: false,
             cursor: Cursor::default(),
+            scan: None,
             reader: None,
             delivered: 0,
             awake: false,
@@ -68,6 +72,17 @@ impl Consumer {
     #[inline]
     pub fn searches(&self) -> bool {
         self.browse || self.filter.is_some() && !self.discards
+    }
+
+    /// A message came back to this place, and is looked at again.
+    pub fn rewind(&mut self, lane: usize, position: u64) {
+        self.cursor.rewind(lane, position);
+        self.scan.iter_mut().for_each(|scan| scan.rewind(position));
+    }
+
+    /// Has a search behind the window of its queue seen everything in front of this position?
+    pub fn has_searched(&self, position: u64) -> bool {
+        self.scan.as_ref().is_some_and(|scan| scan.has_reached(position))
     }
 }
 

@@ -6,8 +6,9 @@
 
 pub mod consumers;
 pub mod ready;
+pub mod scan;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use crate::barrier::{self, Barrier};
@@ -123,6 +124,8 @@ pub struct Queue {
     pub settings: Settings,
     pub ready: Ready,
     pub cold: Option<Cold>,
+    /// What a search took from disk before its turn: nothing while a consumer has it, itself if it came back.
+    pub out_of_turn: BTreeMap<u64, Option<Entry>>,
     /// Its log, if it is a stream: then nothing is ever ready.
     pub stream: Option<Box<Stream>>,
     pub barrier: Option<Box<Barrier>>,
@@ -157,6 +160,7 @@ impl Queue {
             stream: settings.stream.map(|_| Box::default()),
             settings,
             cold: None,
+            out_of_turn: BTreeMap::new(),
             barrier: None,
             ring: Ring::default(),
             unsettled: 0,
@@ -221,9 +225,10 @@ impl Queue {
     #[inline]
     pub fn wants_more(&self) -> Option<usize> {
         let low = self.ready.len() < LOW_COUNT && self.ready.bytes() < LOW_BYTES;
-        let low = low || self.ready.has_priorities() || self.ring.has_searched();
+        let low = low || self.ready.has_priorities();
         self.cold.as_ref().filter(|cold| low && !cold.reading)?;
-        if self.ring.next().is_some() || self.ring.has_searched() || self.is_limited() {
+        let priorities_wanted = self.ready.has_priorities() && self.ring.has_searched();
+        if self.ring.next().is_some() || priorities_wanted || self.is_limited() {
             return Some(FETCH_COUNT);
         }
         self.ready.is_empty().then_some(FETCH_HEAD_COUNT)
@@ -320,6 +325,37 @@ impl Queue {
     pub fn spills(&self) -> bool {
         let full = self.ready.len() >= WINDOW_COUNT || self.ready.bytes() >= WINDOW_BYTES;
         self.cold.is_some() || full && !self.ready.has_priorities()
+    }
+
+    /// A search has taken a message behind the window.
+    pub fn take_out_of_turn(&mut self, position: u64, bytes: u64) {
+        self.out_of_turn.insert(position, None);
+        let Some(cold) = &mut self.cold else { return };
+        cold.count = cold.count.saturating_sub(1);
+        cold.bytes = cold.bytes.saturating_sub(bytes);
+        if cold.count == 0 {
+            self.end_cold();
+        }
+    }
+
+    /// Nothing waits on disk any more.
+    pub fn end_cold(&mut self) {
+        self.cold = None;
+        self.out_of_turn.clear();
+    }
+
+    /// A message that came back, at its old place; which lane that is.
+    pub fn put_back(&mut self, entry: Entry) -> usize {
+        let (position, bytes) = (entry.position, entry.message.body_len() as u64);
+        match (&mut self.cold, self.out_of_turn.get_mut(&position)) {
+            (Some(cold), Some(place)) if position >= cold.next => {
+                cold.count += 1;
+                cold.bytes += bytes;
+                *place = Some(entry);
+                0
+            }
+            _ => self.ready.put_back(entry),
+        }
     }
 
     fn is_full(&self, more_bytes: usize) -> bool {

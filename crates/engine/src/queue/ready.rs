@@ -68,6 +68,16 @@ impl Cursor {
         &mut self.0[lane]
     }
 
+    /// How far it is in a queue without priorities.
+    pub fn position(&mut self) -> u64 {
+        *self.lane(0)
+    }
+
+    /// In a queue without priorities, everything up to this position was looked at.
+    pub fn pass(&mut self, position: u64) {
+        *self.lane(0) = position + 1;
+    }
+
     /// Something came back to this place.
     pub fn rewind(&mut self, lane: usize, position: u64) {
         let at = self.lane(lane);

@@ -101,7 +101,9 @@ def _node(manager: Manager, peers: Peers) -> Iterator[str]:
     for key, (name, doc) in _COUNTERS.items():
         yield from _family(name, "counter", doc, [("", stats.get(key, 0))])
     yield from _process()
-    alarms = [(f'{{alarm="{name}"}}', int(name in peers.alarms)) for name in ("memory_alarm", "disk_alarm")]
+    alarms = [
+        (f'{{alarm="{name}"}}', int(name in peers.alarms)) for name in ("memory_alarm", "disk_alarm", "read_alarm")
+    ]
     yield from _family("weft_alarm", "gauge", "Is an alarm on?", alarms)
     yield from _latencies(manager)
 

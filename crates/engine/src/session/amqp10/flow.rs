@@ -146,7 +146,8 @@ impl Session {
             return Some(!queue.dirty && reader.is_at_end(&broker.queues));
         }
         // A queue that is still on the list had not had its whole turn; what is on disk is still to come.
-        Some(!(queue.dirty || queue.hides() || queue.is_cold() || consumer.searches() && queue.cold.is_some()))
+        let unread = consumer.searches() && queue.cold.is_some() && !consumer.has_searched(queue.next_position());
+        Some(!(queue.dirty || queue.hides() || queue.is_cold() || unread))
     }
 
     /// Hands out credit to a sender.
