@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import peers
+from artemis import Artemis
 
 # Whether examples are drawn quickly or are large says something of the machine and of chance, nothing of weft.
 EXAMPLES = settings(deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
@@ -62,3 +63,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     peer = peers.start_rabbitmq(folder) if WHICH == "rabbitmq" else peers.start_weft(folder / "data")
     yield Broker(peer.host, peer.port)
     assert peer.stop() == 0, peer.output.text()
+
+
+@pytest.fixture(scope="session")
+def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Artemis]:
+    """ActiveMQ Artemis, one for all tests: each uses addresses of its own, and one that kills it starts it again."""
+    broker = Artemis(tmp_path_factory.mktemp("artemis"))
+    yield broker
+    broker.kill()

@@ -10,6 +10,7 @@ env.conf(5).
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,9 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 150.0
+"""Long after any broker is up, also on a machine that is busy with other things."""
 STOP_TIMEOUT_S = 30.0
 OUTPUT_LINES_MAX = 2000
+PORTS = (10_000, 32_000)
+"""Below those that Linux gives to outgoing connections (ip_local_port_range)."""
+PORT_ATTEMPTS_MAX = 1000
 
 RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 RABBITMQ_CONFIG = """\
@@ -113,16 +118,27 @@ class _Output:
 
 
 def free_port() -> int:
-    """A TCP port nobody uses now. Only for peers that cannot choose one themselves."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])
+    """A TCP port nobody uses now. Only for peers that cannot choose one themselves.
+
+    It is not one that the system gives to outgoing connections: those come and go, and could have it a moment later,
+    or while a peer that is to come back on it is away.
+    """
+    for _attempt in range(PORT_ATTEMPTS_MAX):
+        port = random.randint(*PORTS)
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise PeerError(f"no free port found from {PORTS[0]} to {PORTS[1]}")
 
 
 def start_weft(data_dir: Path, *options: str, env: Mapping[str, str] | None = None) -> Peer:
     """Start `weft up` on a port of its own choice."""
     command = [sys.executable, "-m", "weft", "up", "--listen", f"{HOST}:0", "--data-dir", str(data_dir), *options]
-    process, output = _start("weft", command, dict(env or {}), lambda line: line.startswith("ready"))
+    process, output = start("weft", command, dict(env or {}), lambda line: line.startswith("ready"))
     listening = re.search(rf"listening on {re.escape(HOST)}:(\d+) \(amqp\)", output.text())
     if listening is None:
         process.kill()
@@ -156,7 +172,7 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
     }
     names = subprocess.Popen(["epmd", "-address", HOST, "-port", str(names_port)])
     try:
-        process, output = _start("rabbitmq", [str(RABBITMQ_SERVER)], env, lambda line: "completed with" in line)
+        process, output = start("rabbitmq", [str(RABBITMQ_SERVER)], env, lambda line: "completed with" in line)
     except PeerError:
         names.terminate()
         names.wait()
@@ -164,9 +180,10 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
     return Peer("rabbitmq", HOST, port, process, output, [names])
 
 
-def _start(
+def start(
     name: str, command: list[str], env: dict[str, str], is_ready: Callable[[str], bool]
 ) -> tuple[subprocess.Popen[str], _Output]:
+    """Start a command and wait for the line that says it is ready."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

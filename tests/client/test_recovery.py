@@ -116,6 +116,15 @@ async def test_receivers_subscriptions_and_services_come_back(life: Life) -> Non
             await topics.ready()
 
 
+async def test_a_receiver_that_waits_through_a_restart_gets_all_that_comes_then(life: Life) -> None:
+    async with weft.connect(life.url) as fabric, fabric.receive("waiting", timeout_s=30) as messages:
+        first = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)  # it asks, and waits
+        await restart(life)
+        await fabric.send_many("waiting", list(range(100)), timeout_s=30)
+        assert [(await first).body, *[(await anext(messages)).body for _ in range(99)]] == list(range(100))
+
+
 async def test_a_stream_goes_on_where_it_was(life: Life) -> None:
     import pika
 

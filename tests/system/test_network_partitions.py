@@ -54,7 +54,7 @@ class Node:
         self._address = machines.address(name)
         command = [*machines.inside(name), sys.executable, "-m", "weft", "up", "--name", name, "--config", str(file)]
         command += ["--listen", f"{self._address}:{PORT}", "--data-dir", str(folder / name)]
-        self._process, self._output = peers._start(name, command, {}, lambda line: line.startswith("ready"))
+        self._process, self._output = peers.start(name, command, {}, lambda line: line.startswith("ready"))
 
     def channel(self) -> Any:
         credentials = pika.PlainCredentials("fabric", "secret")

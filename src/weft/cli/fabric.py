@@ -48,6 +48,9 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
     """Compare every node with the file, and with `carry_out` make it so; the exit code."""
     code = 0
     for member in fabric.members.values():
+        if member.is_foreign:
+            print(f"{member.name} ({member.url}): another broker, left as it is")
+            continue
         try:
             async with connect(member.url, timeout_s=TIMEOUT_S) as client:
                 management = Management(client, timeout_s=TIMEOUT_S)
@@ -82,10 +85,11 @@ async def _carry_out(management: Management, step: Step) -> None:
 def _up(fabric: Fabric, options: argparse.Namespace) -> int:
     folder = Path(options.data_dir)
     with ExitStack() as life:
-        processes = [start(member, folder / member.name) for member in fabric.members.values()]
+        members = [member for member in fabric.members.values() if not member.is_foreign]
+        processes = [start(member, folder / member.name) for member in members]
         for process in processes:
             life.callback(_end, process)
-        for process, member in zip(processes, fabric.members.values(), strict=True):
+        for process, member in zip(processes, members, strict=True):
             await_ready(process, member.name)
         asyncio.run(reconcile(fabric, options.prune, options.force, carry_out=True))
         print(f"fabric {fabric.name} is up: {len(processes)} nodes; ctrl-c ends it", flush=True)

@@ -3,7 +3,8 @@
 Owns the mapping of topics to addresses for the brokers this client knows, told apart by what they say when a connection
 opens. A broker it does not know is taken to follow the specification alone.
 It must never change an address that a program gave: those are sent as they are.
-Rule: weft and RabbitMQ keep topics in the exchange `amq.topic`; others have addresses with the capability `topic`.
+Rule: weft and RabbitMQ keep topics in the exchange `amq.topic`; others are told what an address is by the capability
+`queue` or `topic`: Artemis makes an address that is missing a topic otherwise, and forgets what nobody subscribes to.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ class Dialect(NamedTuple):
     """The address of one topic, with a place for it."""
     is_quoted: bool
     capabilities: tuple[str, ...]
+    """What says that an address is a topic."""
+    queues: tuple[str, ...]
+    """What says that an address is a queue."""
     has_relay: bool
     """May a sender without an address send to many?"""
     reply_topics: bool
@@ -48,13 +52,13 @@ def dialect(peer: Opened) -> Dialect:
     version = str(peer.properties.get("version", ""))
     relay = "ANONYMOUS-RELAY" in peer.capabilities
     if product == "weft":
-        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), relay, True, True)
+        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), (), relay, True, True)
     if (
         product == "rabbitmq"
         and version.split(".", maxsplit=1)[0].isdigit()
         and int(version.split(".", maxsplit=1)[0]) < 4
     ):
-        return Dialect("rabbitmq", "/exchange/amq.topic", "/topic/{}", False, (), False, True, False)
+        return Dialect("rabbitmq", "/exchange/amq.topic", "/topic/{}", False, (), (), False, True, False)
     if product == "rabbitmq":
-        return Dialect("rabbitmq", "/exchanges/amq.topic", "/exchanges/amq.topic/{}", True, (), True, True, False)
-    return Dialect(product or "amqp", None, "{}", False, ("topic",), relay, False, False)
+        return Dialect("rabbitmq", "/exchanges/amq.topic", "/exchanges/amq.topic/{}", True, (), (), True, True, False)
+    return Dialect(product or "amqp", None, "{}", False, ("topic",), ("queue",), relay, False, False)

@@ -221,6 +221,7 @@ class Fabric:
     def _outlet(self, key: str, address: str, capabilities: Sequence[str]) -> Outlet:
         core = self.core
         target: str | None = address or None
+        capabilities = capabilities or self._dialect.queues
         if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
             target = None
             shared = self._outlets.get("")
@@ -230,7 +231,7 @@ class Fabric:
         outlet = Outlet(core, target, self._window)
         outlet.is_shared = target is None
         name = self.link_name("send", target or "")
-        outlet.number = core.machine.attach_sender(name, target, capabilities=list(capabilities))
+        outlet.number = core.machine.attach_sender(name, target, capabilities=list(capabilities) if target else [])
         core.add(outlet)
         self._outlets[key] = outlet
         return outlet
@@ -263,6 +264,7 @@ class Fabric:
         filters = dict(filters or {})
         if selector is not None:
             filters["apache.org:selector-filter:string"] = selector
+        options.setdefault("capabilities", list(self._dialect.queues))
         inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
         return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
 

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from weft.federation import link_of, route_of
+from weft.federation import link_of, parse_url, route_of
 from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint, parse_endpoint
 
@@ -27,6 +27,7 @@ PORT = 5_672
 GATEWAY = "gateway"
 NODE_KEYS = (
     "listen",
+    "url",
     "kind",
     "tier",
     "region",
@@ -37,6 +38,8 @@ NODE_KEYS = (
     "queues",
     "bindings",
 )
+FOREIGN_KEYS = ("url", "kind", "tier", "region", "partition", "zone", "uptime")
+"""What can be said of a broker that is none of ours."""
 LINK_KEYS = ("from", "to", "name", "role", "each", "joins", "heartbeat_s", "retry_max_s", "tls_ca")
 _BINDING = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*(?::\s*(\S*))?\s*")
 
@@ -68,10 +71,12 @@ class Member:
     links: tuple[Mapping[str, Any], ...] = ()
     """As `weft.federation.link_of` takes them."""
     routes: tuple[Mapping[str, Any], ...] = ()
+    is_foreign: bool = False
+    """Another broker: others link to it; it is neither started nor changed."""
 
     @property
     def url(self) -> str:
-        """Where the others find it."""
+        """Where it is; without a password, so that it can be shown."""
         return f"amqp://{self.listen}"
 
 
@@ -119,7 +124,7 @@ class _Reader:
     def read(self) -> Fabric:
         _known("fabric file", self._document, ("fabric", "nodes", "links", "routes"))
         for pattern, table in _tables(self._document.get("nodes", {}), "nodes").items():
-            _known(f"nodes.{pattern}", table, NODE_KEYS)
+            _known(f"nodes.{pattern}", table, FOREIGN_KEYS if "url" in table else NODE_KEYS)
             for at, name in enumerate(expand(pattern)):
                 self._nodes[name] = {**table, "at": at}
         if not self._nodes:
@@ -174,7 +179,9 @@ class _Reader:
         for peer in peers:
             _check_meeting(self._nodes, here, peer, joins=bool(row.get("joins")))
             self._edges.append((here, peer, name))
-        urls = [f"amqp://{_listen(peer, self._nodes[peer])}" for peer in peers]
+        if "url" in self._nodes[here]:
+            raise ConfigError(f"{here} is another broker, and makes no links: let a node of ours link to it")
+        urls = [str(self._nodes[peer].get("url") or f"amqp://{_listen(peer, self._nodes[peer])}") for peer in peers]
         options: dict[str, Any] = {
             key: row[key] for key in ("role", "heartbeat_s", "retry_max_s", "tls_ca") if key in row
         }
@@ -217,6 +224,7 @@ class _Reader:
             bindings=tuple(_binding(name, text) for text in table.get("bindings", ())),
             links=tuple(self._links.get(name, ())),
             routes=tuple(self._routes.get(name, ())),
+            is_foreign="url" in table,
         )
 
 
@@ -232,6 +240,9 @@ def expand(pattern: str) -> list[str]:
 
 
 def _listen(name: str, table: Mapping[str, Any]) -> Endpoint:
+    if "url" in table:
+        peer = parse_url(str(table["url"]))
+        return Endpoint(peer.host, peer.port)
     text = table.get("listen")
     if not isinstance(text, str):
         raise ConfigError(f'nodes.{name} needs listen = "HOST:PORT"')

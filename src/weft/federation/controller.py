@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.federation import control
-from weft.federation.addresses import exchange_address, queue_address
+from weft.federation.addresses import Place, exchange_place, is_pattern, queue_place
 from weft.federation.announce import RETRY_NS
 from weft.federation.bridges import bridge_name
 from weft.federation.carriers import Carrier, Carriers
@@ -340,7 +340,7 @@ class Federation:
             0,
             f"fabric-in-{name}",
             "pull",
-            queue_address(uplink.product, FOR + self.node),
+            queue_place(uplink.product, FOR + self.node).address,
             vhost=VHOST,
             queue=control.ADDRESS,
             credit=CONTROL_CREDIT,
@@ -401,7 +401,7 @@ class Federation:
             return steps
         uplink = self._uplinks[route.link]
         if announcer.queue and not self._carriers.of(name) and uplink.state == "operational":
-            steps.append(self._pull(uplink, route, queue_address(uplink.product, announcer.queue)))
+            steps.append(self._pull(uplink, route, queue_place(uplink.product, announcer.queue)))
         return steps
 
     def _start_dynamic(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
@@ -425,15 +425,15 @@ class Federation:
         if route.kind == "dynamic":
             return self._start_dynamic(uplink, route, now_ns)
         if route.direction == "push":
-            if route.kind == "static" and not uplink.is_weft and set(route.key) & set("*#"):
+            if route.kind == "static" and not uplink.is_weft and is_pattern(route.key):
                 self._causes[route.name] = f"{uplink.peer_name} must be told one key for all messages, not a pattern"
                 return []
             steps = self._make_own_bridge(route) if route.kind == "static" else []
             return [*steps, self._push(uplink, route, self.node)]
         if route.kind == "queue":
-            return [self._pull(uplink, route, queue_address(uplink.product, route.queue))]
-        address = exchange_address(uplink.product, route.from_exchange, route.key)
-        return [self._pull(uplink, route, address, durable=route.durable)]
+            return [self._pull(uplink, route, queue_place(uplink.product, route.queue))]
+        place = exchange_place(uplink.product, route.from_exchange, route.key)
+        return [self._pull(uplink, route, place, durable=route.durable)]
 
     def _make_own_bridge(self, route: Route) -> list[Step]:
         """What a pushed static route sends waits in a queue of its own."""
@@ -443,16 +443,19 @@ class Federation:
         key = (route.key, NO_ARGUMENTS)
         return [*changes, *self._desk.rebind(route.vhost, route.from_exchange, queue, [key], [])]
 
-    def _pull(self, uplink: Uplink, route: Route, address: str, *, durable: bool = False) -> Change:
+    def _pull(self, uplink: Uplink, route: Route, place: Place, *, durable: bool = False) -> Change:
+        # A topic's messages need not say what it is called.
+        is_fixed = route.kind == "queue" or (place.is_topic and not is_pattern(route.key))
         ask = OpenLink(
             uplink.conn,
             0,
             f"weft-{route.name}",
             "pull",
-            address,
+            place.address,
+            capabilities=place.capabilities,
             vhost=route.vhost,
             exchange=route.exchange,
-            routing_key=route.key if route.kind == "queue" and route.key else None,
+            routing_key=route.key if is_fixed and route.key else None,
             credit=route.credit,
             backlog_max=route.backlog_max or None,
             durable=durable,
@@ -468,15 +471,17 @@ class Federation:
         # Only our own nodes are told each message's key; others publish all of a link under one.
         is_fixed = route.kind == "queue" or (route.kind == "static" and not uplink.is_weft)
         key = route.key if is_fixed and route.key else None
-        is_exchange = bool(route.exchange)
+        if route.exchange:
+            place = exchange_place(uplink.product, route.exchange, key)
+        else:
+            place = queue_place(uplink.product, route.key)
         ask = OpenLink(
             uplink.conn,
             0,
             f"weft-{self.node}-{route.name}",
             "push",
-            exchange_address(uplink.product, route.exchange, key)
-            if is_exchange
-            else queue_address(uplink.product, route.key),
+            place.address,
+            capabilities=place.capabilities,
             vhost=route.vhost,
             queue=route.queue if route.kind == "queue" else bridge_name(bridge_of, route.name),
             credit=route.credit,

@@ -35,6 +35,16 @@ def test_the_talks_network() -> None:
     assert len(remote.routes) == 4
 
 
+def test_another_broker_is_linked_to_and_left_alone() -> None:
+    fabric = read(
+        "[nodes.a]\nlisten='h:1'\n[nodes.b]\nurl='amqp://me:secret@other:61616/v'\n[[links]]\nfrom='a'\nto='b'"
+    )
+    other = fabric.members["b"]
+    assert (other.is_foreign, other.url) == (True, "amqp://other:61616")
+    assert [link["urls"] for link in fabric.members["a"].links] == [["amqp://me:secret@other:61616/v"]]
+    assert not fabric.members["a"].is_foreign
+
+
 def test_ranges() -> None:
     assert expand("a-{2..4}-b") == ["a-2-b", "a-3-b", "a-4-b"]
     assert expand("plain") == ["plain"]
@@ -47,6 +57,9 @@ def test_ranges() -> None:
         ("[nodes.a]", "needs listen"),
         ("[nodes.a]\nlisten=':1'", "host is missing"),
         ("[nodes.a]\nlisten='h:1'\ncolour='red'", "has no 'colour'"),
+        ("[nodes.a]\nurl='amqp://h'\nqueues=['q']", "has no 'queues'"),
+        ("[nodes.a]\nurl='http://h'", "is not amqp://"),
+        ("[nodes.a]\nurl='amqp://h'\n[nodes.b]\nlisten='h:1'\n[[links]]\nfrom='a'\nto='b'", "makes no links"),
         ("[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:1'", "both listen on"),
         ("[nodes.a]\nlisten='h:1'\n[[links]]\nfrom='a'\nto='b'", "no node is called 'b'"),
         ("[nodes.a]\nlisten='h:1'\nbindings=['x y z']", "is not"),

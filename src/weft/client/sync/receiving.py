@@ -57,6 +57,8 @@ class Receiver:
         while not taken:
             fresh = self._inlet.take(TAKE_MAX)
             if fresh:
+                # The connection may be another than when the wait began: these are of the one there is now.
+                self._generation = self._inlet.generation
                 fresh.reverse()
                 self._taken = taken = fresh
             else:
