@@ -70,3 +70,32 @@ def _drain(channel: pika.adapters.blocking_connection.BlockingChannel, queue: st
 
     until(take)
     return found
+
+
+def test_one_command_brings_a_queue_into_a_stream(tmp_path: Path, rabbit: peers.Peer) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
+    theirs = connection.channel()
+    theirs.confirm_delivery()
+    theirs.queue_declare("payments", durable=True)
+    for number in range(100):
+        properties = pika.BasicProperties(delivery_mode=2, message_id=str(number))
+        theirs.basic_publish("", "payments", f"paid {number}", properties)
+    with Fabric(tmp_path) as fabric:
+        fabric.add("here")
+        url = f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
+        line = f"weft ingest --url {fabric.url('here')} {url} --queue payments --argument x-max-age=7D"
+        assert "option('streams', 'payments')" in fabric.command(line)
+        until(lambda: theirs.queue_declare("payments", passive=True).method.message_count == 0)
+        fabric.command(line)  # and once more: everything is there already
+        kept = fabric.channel("here")
+        kept.basic_qos(prefetch_count=100)
+        found = []
+        for method, properties, body in kept.consume("payments", arguments={"x-stream-offset": "first"}):
+            found.append((properties.message_id, body))
+            kept.basic_ack(method.delivery_tag)
+            if len(found) == 100:
+                break
+        assert found == [(str(number), f"paid {number}".encode()) for number in range(100)]
+        refused = fabric.command(f"weft ingest --url {fabric.url('here')} {url} --queue nowhere --key x", code=2)
+        assert "--key belongs to --exchange" in refused
+    connection.close()

@@ -47,6 +47,7 @@ COMMANDS = {
     "resume": "let a node deliver again",
     "drain": "send the clients of a node elsewhere, so that it can be stopped",
     "hash-password": "turn a password into the line a configuration file holds",
+    "ingest": "bring the messages of another broker into a stream, for Spark to read",
     "pipeline": "run Spark jobs over streams, and show what they found",
 }
 
