@@ -6,7 +6,7 @@ verbs), engine to world
 (`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from os import PathLike
 from typing import Any, final
@@ -460,12 +460,14 @@ class Client:
         as_value: bool = False,
         identify: bool = False,
         txn: bytes | None = None,
+        sign: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> int:
         """Send a batch with the same properties; the number of its first message, the others follow.
 
         Properties: durable, priority, ttl_ms, message_id, user_id, to, subject, reply_to, correlation_id, content_type,
         content_encoding, expires_at, created_at, group_id, group_sequence, reply_to_group_id, headers, annotations.
-        `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes.
+        `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes;
+        `sign` makes a footer of each bare message.
         """
     def send_encoded(self, link: int, messages: EncodedMessages, count_max: int, *, settled: bool = False) -> int:
         """Send the next of some messages, at most `count_max`; the number of the first, the others follow."""
@@ -551,6 +553,11 @@ class Delivery:
     def annotations(self) -> dict[str, Any]: ...
     @property
     def delivery_annotations(self) -> dict[str, Any]: ...
+    @property
+    def footer(self) -> dict[str, Any]: ...
+    @property
+    def bare(self) -> bytes:
+        """Properties, application properties and body, as their sender wrote them."""
     @property
     def encoded(self) -> bytes:
         """The whole message as it came."""

@@ -269,7 +269,7 @@ impl Client {
 
     /// Sends a batch; the number of its first message.
     #[pyo3(signature = (link, bodies, properties = None, settled = false, as_value = false, identify = false,
-        txn = None))]
+        txn = None, sign = None))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn send<'py>(
         slf: &Bound<'py, Self>,
@@ -280,24 +280,24 @@ impl Client {
         as_value: bool,
         identify: bool,
         txn: Option<&[u8]>,
+        sign: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<u64> {
         let words = Words::read(properties)?;
         let txn: Option<Rc<[u8]>> = txn.map(Rc::from);
         let identify = identify && !words.has_id();
         let (mut head, mut id, mut encoded) = (Vec::new(), String::new(), Vec::new());
-        if !identify {
-            words.put(&mut head, None)?;
-        }
+        let mut bare = if identify { 0 } else { words.put(&mut head, None)? };
         // All are encoded before the first is sent: a batch goes out whole or not at all.
         for body in bodies.try_iter()? {
             let mut message = Vec::with_capacity(head.len() + 256);
             if identify {
                 slf.borrow_mut().next_id(&mut id);
-                words.put(&mut message, Some(&id))?;
+                bare = words.put(&mut message, Some(&id))?;
             } else {
                 message.extend_from_slice(&head);
             }
             outgoing::put_body(&mut message, &body?, as_value)?;
+            sign.map_or(Ok(()), |sign| outgoing::put_footer(&mut message, bare, sign))?;
             encoded.push(message);
         }
         match slf.borrow_mut().push(link, encoded, settled, txn.as_ref()) {

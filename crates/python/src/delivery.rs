@@ -241,6 +241,21 @@ impl Delivery {
         self.map(py, self.sections()?.head.delivery_annotations)
     }
 
+    /// What stands behind the body: a signature, perhaps.
+    #[getter]
+    fn footer<'py>(&self, py: Python<'py>) -> Object<'py> {
+        self.map(py, self.sections()?.footer)
+    }
+
+    /// The bare message, as its sender wrote it: properties, application properties and body.
+    #[getter]
+    fn bare<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.sections()?;
+        let sections = [found.head.properties, found.head.application_properties, Some(found.body)];
+        let bare: Vec<&[u8]> = sections.into_iter().filter_map(|span| self.bytes(span)).collect();
+        Ok(PyBytes::new(py, &bare.concat()))
+    }
+
     /// The whole encoded message.
     #[getter]
     fn encoded<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {

@@ -98,8 +98,9 @@ impl<'py> Words<'py> {
         self.ids[0].is_some()
     }
 
-    /// Appends all sections before the body; `made_id` stands in where the caller gave none.
-    pub(crate) fn put(&self, out: &mut Vec<u8>, made_id: Option<&str>) -> PyResult<()> {
+    /// Appends all sections before the body; `made_id` stands in where the caller gave none. Answers with where the bare
+    /// message begins, which nobody on the way changes.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, made_id: Option<&str>) -> PyResult<usize> {
         if self.durable || self.priority.is_some() || self.ttl.is_some() {
             let plain = Header::default();
             let priority = self.priority.unwrap_or(plain.priority);
@@ -108,6 +109,7 @@ impl<'py> Words<'py> {
         if let Some(map) = &self.annotations {
             sections::put_map(out, descriptor::MESSAGE_ANNOTATIONS, map.as_map());
         }
+        let bare = out.len();
         let mut properties = Properties {
             message_id: made_id.map(MessageId::String),
             user_id: self.user_id.as_deref(),
@@ -140,7 +142,7 @@ impl<'py> Words<'py> {
         if let Some(map) = &self.headers {
             sections::put_map(out, descriptor::APPLICATION_PROPERTIES, map.as_map());
         }
-        Ok(())
+        Ok(bare)
     }
 }
 
@@ -177,6 +179,17 @@ pub(crate) fn put_body(out: &mut Vec<u8>, body: &Bound<'_, PyAny>, as_value: boo
         let buffer: PyBuffer<u8> = PyBuffer::get(body).map_err(wrong)?;
         sections::put_data(out, &buffer.to_vec(body.py())?);
     }
+    Ok(())
+}
+
+/// Appends the footer that a signer makes of the bare message; None for none.
+pub(crate) fn put_footer(out: &mut Vec<u8>, bare: usize, sign: &Bound<'_, PyAny>) -> PyResult<()> {
+    let footer = sign.call1((PyBytes::new(sign.py(), &out[bare..]),))?;
+    if footer.is_none() {
+        return Ok(());
+    }
+    let footer = footer.cast::<PyDict>().map_err(|_| PyTypeError::new_err("a footer is a dict or None"))?;
+    sections::put_map(out, descriptor::FOOTER, values::map(footer, true)?.as_map());
     Ok(())
 }
 

@@ -15,7 +15,7 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._kernel import DELIVERIES, EVENTS, OUTCOMES, OUTPUT, TIMER, Client
 from weft.client.links import Inlet, Link, Outlet
@@ -26,6 +26,9 @@ from weft.model.client_events import Attached, Closed, Detached, Drained, LoginF
 from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
 from weft.net.backoff import delays
 from weft.net.memory import connect_here
+
+if TYPE_CHECKING:
+    from weft.client.signing import Signer
 
 DIAL_TIMEOUT_S = 10.0
 """Time one target has from the first packet to an open connection."""
@@ -66,6 +69,8 @@ class Core:
         self.connections = 0
         """How many were opened so far."""
         self.is_closed = False
+        self.signer: Signer | None = None
+        """Signs what is sent and checks what is received."""
         self._tls = tls
         self._on_state = on_state
         self._waiting: list[Any] = []

@@ -135,7 +135,8 @@ class Outlet(Link):
         with core.lock:
             if self.error is not None:
                 raise self.error
-            first = core.machine.send(self.number, bodies, properties, settled, as_value, True, txn)
+            sign = None if core.signer is None else core.signer.footer
+            first = core.machine.send(self.number, bodies, properties, settled, as_value, True, txn, sign)
             if len(bodies) == 1 and not settled:
                 self._pending[first] = ticket
             elif not settled:
@@ -147,6 +148,8 @@ class Outlet(Link):
     def send_encoded(self, messages: EncodedMessages, count_max: int, ticket: Any) -> int:
         """Send the next of some encoded messages, as many as the window has room for; how many that were."""
         core = self.core
+        if core.signer is not None:
+            raise LocalProtocolError("rows are not signed: send them with a client that has no signer")
         with core.lock:
             if self.error is not None:
                 raise self.error

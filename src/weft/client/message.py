@@ -106,6 +106,18 @@ class Message:
         return self._delivery.priority
 
     @property
+    def signed_by(self) -> str | None:
+        """The id of the key that signed it; checked only by a client that has a signer."""
+        key_id = self._delivery.footer.get("x-opt-weft-signed-by")
+        return key_id if isinstance(key_id, str) else None
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with its signature; None if it is right, or if this client has no signer."""
+        signer = self._inlet.core.signer
+        return None if signer is None else signer.problem(self._delivery)
+
+    @property
     def offset(self) -> int | None:
         """Its place in the stream it was read from."""
         offset = self._delivery.annotations.get("x-stream-offset")

@@ -7,6 +7,7 @@ Rule: with `accept="auto"` a message is accepted when the next one is asked for,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Self
@@ -17,6 +18,7 @@ from weft.client.message import Message
 from weft.client.tickets import Ticket
 from weft.model.errors import DeadlineExceeded
 
+LOG = logging.getLogger("weft.client")
 READY_S = 30.0
 DRAIN_S = 30.0
 CLOSE_S = 5.0
@@ -35,6 +37,8 @@ class Receiver:
         self._taken: list[Delivery] = []
         self._last: Message | None = None
         self._generation = inlet.generation
+        self.refused = 0
+        """Messages that were rejected because their signature is missing or wrong."""
 
     @property
     def address(self) -> str | None:
@@ -52,6 +56,19 @@ class Receiver:
             # The connection they came by is lost, so the node sends them again: no need to see them twice.
             self._generation = self._inlet.generation
             self._taken = []
+        message = Message(await self._next_taken(), self._inlet)
+        while (problem := message.problem) is not None:
+            LOG.warning("a message from %s was refused: it %s", self.address, problem)
+            message.reject(f"the message {problem}")
+            self.refused += 1
+            message = Message(await self._next_taken(), self._inlet)
+        if self._auto:
+            self._last = message
+        if self._inlet.is_stream and message.offset is not None:
+            self._inlet.resume_at = message.offset + 1
+        return message
+
+    async def _next_taken(self) -> Delivery:
         taken = self._taken
         while not taken:
             fresh = self._inlet.take(TAKE_MAX)
@@ -62,12 +79,7 @@ class Receiver:
                 self._taken = taken = fresh
             else:
                 await self._wait()
-        message = Message(taken.pop(), self._inlet)
-        if self._auto:
-            self._last = message
-        if self._inlet.is_stream and message.offset is not None:
-            self._inlet.resume_at = message.offset + 1
-        return message
+        return taken.pop()
 
     async def next(self, timeout_s: float | None = None) -> Message | None:
         """The next message, or None if there is none within the time."""

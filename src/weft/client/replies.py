@@ -18,7 +18,7 @@ from weft.client.core import Core
 from weft.client.dialect import Dialect
 from weft.client.links import Inlet, too_late
 from weft.client.message import Message
-from weft.model.errors import ServiceError, WeftError
+from weft.model.errors import ServiceError, Untrusted, WeftError
 
 KEEP_S = 300
 """How long a node keeps the replies of a client that is gone: longer than any reconnect, shorter than a lifetime."""
@@ -41,6 +41,8 @@ class Replies(Inlet):
             options["timeout_s"] = KEEP_S
         super().__init__(core, address)
         self.strays = 0
+        self.unsigned: set[str] = set()
+        """Requests that the node itself answers, which signs nothing."""
         self.on_message = self._on_replies
         self._waiting: dict[str, Any] = {}
         self._ids = itertools.count()
@@ -58,6 +60,7 @@ class Replies(Inlet):
     def forget(self, correlation: str) -> None:
         """Nobody waits for this reply any more."""
         self._waiting.pop(correlation, None)
+        self.unsigned.discard(correlation)
 
     def _on_replies(self, deliveries: list[Delivery]) -> None:
         if not deliveries:
@@ -65,12 +68,16 @@ class Replies(Inlet):
         for delivery in deliveries:
             try:
                 correlation, kind = delivery.correlation_id, delivery.headers.get(ERROR_HEADER)
+                signer = None if correlation in self.unsigned else self.core.signer
+                problem = None if signer is None else signer.problem(delivery)
             except ValueError:  # a message that is none
                 self.strays += 1
                 continue
             ticket = self._waiting.pop(correlation, None) if isinstance(correlation, str) else None
             if ticket is None:
                 self.strays += 1
+            elif problem is not None:
+                ticket.fail(Untrusted(f"the reply {problem}"))
             elif kind is None:
                 ticket.done(Message(delivery, self, is_open=False))
             else:

@@ -54,6 +54,10 @@ class Undelivered(WeftError):
         self.condition = condition
 
 
+class Untrusted(WeftError):
+    """A message is not signed by a key that is known, or was changed after it was signed."""
+
+
 class ServiceError(WeftError):
     """A service answered a request with an error; `kind` is the name of the exception its handler raised."""
 

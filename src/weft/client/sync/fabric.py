@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from time import monotonic, time
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from weft.client.codecs import encode
 from weft.client.core import Core
@@ -31,6 +31,9 @@ from weft.client.threads import Ticket, home_loop, near_loop, until_stopped
 from weft.client.url import arrange, targets
 from weft.model.client_events import Opened
 from weft.model.errors import LocalProtocolError, Undelivered
+
+if TYPE_CHECKING:
+    from weft.client.signing import Signer
 
 OPEN_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 30.0
@@ -64,7 +67,9 @@ class Fabric:
         tls: ssl.SSLContext | None = None,
         window: int = WINDOW,
         policy: Literal["failover", "random", "round-robin"] = "failover",
+        signer: Signer | None = None,
     ) -> None:
+        self._signer = signer
         self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
         self.name = f"{name or 'weft'}-{os.urandom(6).hex()}"
@@ -97,6 +102,7 @@ class Fabric:
             near=near_loop(),
         )
         self._core = core
+        core.signer = self._signer
         ticket = Ticket(monotonic() + self._timeout_s)
         core.when_open(ticket)
         core.start()
@@ -383,6 +389,8 @@ class Fabric:
         data, content_type = encode(body)
         ticket = Ticket(monotonic() + timeout_s)
         correlation = replies.expect(ticket)
+        if address.startswith("$"):
+            replies.unsigned.add(correlation)
         properties |= {"durable": durable, "reply_to": replies.address, "correlation_id": correlation}
         properties["ttl_ms"] = max(1, int(timeout_s * 1000))
         properties["expires_at"] = time() + timeout_s
@@ -529,6 +537,7 @@ def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
     Without a URL the node on this machine, or the one that the variable WEFT_URL names; several URLs (a list, or commas
     between them) are tried in order, now and whenever the connection is lost; `weft+memory:` is a node in this process.
     Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages,
-    `policy` for several URLs (`failover` in their order, `random`, `round-robin` for the clients of a process).
+    `policy` for several URLs (`failover` in their order, `random`, `round-robin` for the clients of a process),
+    `signer` to sign what is sent and refuse what is not signed (`weft.client.signing`).
     """
     return Fabric(url, **options)
