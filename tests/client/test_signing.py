@@ -1,4 +1,4 @@
-"""Signed messages: what was signed is believed, through nodes and hops; what was changed, or signed by another, is not."""
+"""Signed messages: what was signed is believed, through nodes and hops; what was changed, or is another's, is not."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Signer:
         return {ALGORITHM: self.algorithm, KEY_ID: self.key_id, SIGNATURE: signature}
 
     def problem(self, delivery: Delivery) -> str | None:
-        """What is wrong with the signature of a message that was received, as the end of a sentence; None if nothing."""
+        """What is wrong with the signature of a received message, as the end of a sentence; None if nothing."""
         try:
             return self._problem(delivery.bare, delivery.footer)
         except ValueError:
