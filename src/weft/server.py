@@ -118,7 +118,7 @@ class Node:
                 connections_max=configuration.limits.connections_max,
                 on_opened=policy.connection_opened,
             )
-            management = self._make_management(engine, policy, topology, driver)
+            management = self._make_management(engine, policy, topology, driver, store)
             driver.add_controller(management.peers)
             self._parts = _Parts(engine, policy, topology, driver, management, membership)
             life.callback(self._forget)
@@ -410,7 +410,9 @@ class Node:
         life.callback(store.close)
         return store
 
-    def _make_management(self, engine: Engine, policy: Policy, topology: Topology, driver: Driver) -> Management:
+    def _make_management(
+        self, engine: Engine, policy: Policy, topology: Topology, driver: Driver, store: Store
+    ) -> Management:
         def listeners() -> list[tuple[str, int, bool]]:
             return [
                 (endpoint.host, endpoint.port, listener.tls)
@@ -425,6 +427,7 @@ class Node:
             driver,
             topology,
             policy,
+            store,
             self._configuration.data_dir,
             listeners,
             self._stop_listening,

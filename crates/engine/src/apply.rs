@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use crate::broker::{Permit, Route, Unknown};
+use crate::broker::{Permit, Route, Topics, Unknown};
 use crate::change::Change;
 use crate::conn::{ConnId, Wait};
 use crate::engine::Engine;
@@ -52,8 +52,8 @@ impl Engine {
     fn apply_table(&mut self, change: Change) -> Result<(), Unknown> {
         let broker = &mut self.broker;
         match change {
-            Change::SetPrincipal { principal, user, vhost, impersonate } => {
-                broker.set_principal(principal, &user, &vhost, impersonate)
+            Change::SetPrincipal { principal, user, vhost, impersonate, topics } => {
+                broker.set_principal(principal, &user, &vhost, impersonate, Topics::new(topics))
             }
             Change::Revoke { principal } => {
                 broker.revoke(principal);

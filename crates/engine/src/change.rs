@@ -128,6 +128,8 @@ pub enum Change {
         user: String,
         vhost: String,
         impersonate: bool,
+        /// Of topic exchanges: the pattern that keys must match.
+        topics: Vec<(String, String)>,
     },
     Revoke {
         principal: u32,

@@ -273,6 +273,7 @@ fn policy_change(class: &str, fields: &Fields<'_, '_>) -> PyResult<Change> {
             user: fields.text("user")?,
             vhost: fields.text("vhost")?,
             impersonate: fields.get("impersonate")?,
+            topics: fields.get("topics")?,
         },
         "Revoke" => Change::Revoke { principal },
         "Grant" => Change::Grant {

@@ -51,6 +51,7 @@ impl Controller {
                 user: USER.to_owned(),
                 vhost: VHOST.to_owned(),
                 impersonate: false,
+                topics: Vec::new(),
             },
             exchange("amq.direct", ExchangeKind::Direct),
             exchange("amq.fanout", ExchangeKind::Fanout),

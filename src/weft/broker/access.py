@@ -27,6 +27,12 @@ class Access(Protocol):
     def check(self, principal: int, operation: Operation, kind: Kind, name: str) -> None:
         """Refused unless the principal is allowed."""
 
+    def check_topic(self, principal: int, exchange: str, key: str) -> None:
+        """Refused unless the principal may bind to this topic exchange by this key."""
+
+    def queues_max(self, vhost: str) -> int | None:
+        """How many queues a virtual host may have; None without a bound."""
+
     def pattern(self, text: str) -> re.Pattern[str]:
         """A pattern over names that cannot stall the node; ConfigError if this text is none."""
 
@@ -52,3 +58,8 @@ class Caller:
         """Refused unless the caller is allowed."""
         if self.principal is not None:
             self.access.check(self.principal, operation, kind, name)
+
+    def require_topic(self, exchange: str, key: str) -> None:
+        """Refused unless the caller may bind to this topic exchange by this key."""
+        if self.principal is not None:
+            self.access.check_topic(self.principal, exchange, key)

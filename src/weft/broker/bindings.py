@@ -3,8 +3,8 @@
 Owns the decisions on queue.bind, queue.unbind, exchange.bind and exchange.unbind.
 A request, the tables and the caller come in; an outcome or a refusal goes out, and nothing changes on the way.
 It must not know events or the store.
-Rules: whoever binds needs read on the source and write on the destination; undoing what is not there succeeds
-(RabbitMQ).
+Rules: whoever binds needs read on the source, and on the key of a topic exchange, and write on the destination; undoing
+what is not there succeeds (RabbitMQ).
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ def change_binding(tables: Tables, caller: Caller, request: BindingChange) -> Ou
     if binding.kind == "exchange":
         refuse_default(binding.destination)
     caller.require("read", "exchange", binding.source)
+    require_topic(tables, caller, binding)
     return _bind(tables, caller, binding) if request.action == "bind" else _unbind(tables, caller, binding)
+
+
+def require_topic(tables: Tables, caller: Caller, binding: Binding) -> None:
+    """Refused unless the caller may take what its source routes by this key, if it is a topic exchange."""
+    source = tables.exchanges.get(binding.source)
+    if source is not None and matching_type(source) == "topic":
+        caller.require_topic(binding.source, binding.routing_key)
 
 
 def check_header_match(exchange: Exchange, arguments: Table) -> None:

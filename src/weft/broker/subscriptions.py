@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from weft.broker.arguments import matching_type
 from weft.broker.attaching import Attached, Attaching
-from weft.broker.bindings import check_header_match
+from weft.broker.bindings import check_header_match, require_topic
 from weft.broker.filters import Filters
 from weft.broker.names import bounded_name, make_name
 from weft.broker.tables import Edit, Put, Tables
@@ -43,6 +43,7 @@ def subscribe(attaching: Attaching, exchange: Exchange, key: str | None, filters
     elif key is None:
         key = "#" if matching_type(exchange) == "topic" else ""
     binding = Binding(tables.vhost, exchange.name, "queue", queue.name, key, arguments)
+    require_topic(tables, caller, binding)
     link = AcceptLink(
         attaching.event.request,
         terminus.address,

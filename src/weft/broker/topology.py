@@ -22,7 +22,7 @@ from weft.broker.outcome import Counts, Outcome
 from weft.broker.policies import Applied, check_policy, compile_policy
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
-from weft.broker.tables import Drop, Edit, Record, Tables, Watch, save_edits
+from weft.broker.tables import Drop, Edit, Put, Record, Tables, Watch, save_edits
 from weft.broker.taps import set_tap
 from weft.model.changes import Accept, AcceptLink, Change, CreateVhost, Refuse, SetAddress
 from weft.model.errors import Corrupt, Refused, Unavailable
@@ -169,6 +169,7 @@ class Topology:
 
     def _commit(self, tables: Tables, edits: Sequence[Edit]) -> list[Change]:
         """Store what is durable, then remember everything, then tell the kernel."""
+        self._check_room(tables, edits)
         try:
             save_edits(self._store, edits)
         except Unavailable as error:
@@ -179,6 +180,16 @@ class Topology:
         changes = tables.apply(edits)
         self.on_edits([(not isinstance(edit, Drop), edit.record) for edit in edits])
         return changes
+
+    def _check_room(self, tables: Tables, edits: Sequence[Edit]) -> None:
+        limit = self._access.queues_max(tables.vhost)
+        if limit is None:
+            return
+        queues = [edit.record.name for edit in edits if isinstance(edit, Put) and isinstance(edit.record, Queue)]
+        new = [name for name in queues if name not in tables.queues]
+        if new and len(tables.queues) + len(new) > limit:
+            text = f"cannot declare queue '{new[0]}': queue limit in vhost '{tables.vhost}' ({limit}) is reached"
+            raise Refused(f"PRECONDITION_FAILED - {text}", 406)
 
     def _note_queue(self, queue: Queue, *, is_gone: bool) -> None:
         key = queue.vhost, queue.name

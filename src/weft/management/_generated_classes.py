@@ -93,6 +93,8 @@ CLASSES = (
         properties=(
             Field("name", "string", "Name.", "key"),
             Field("tag", "string", "Names this virtual host in the network: node and virtual host.", "read"),
+            Field("max_connections", "integer", "Connections that it takes at a time; absent without a bound, and -1 takes the bound away.", "write"),
+            Field("max_queues", "integer", "Queues that it may have; absent without a bound, and -1 takes the bound away.", "write"),
         ),
         statistics=(
             Field("queues", "integer", "Queues in it.", "gauge"),
@@ -104,6 +106,7 @@ CLASSES = (
         ),
         events=(
             EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A limit changed."),
             EventKind("deleted", "info", "It is gone."),
         ),
     ),
@@ -434,6 +437,8 @@ CLASSES = (
             Field("tags", "strings", "What the user may manage.", "write"),
             Field("password", "string", "New password; never told.", "secret"),
             Field("password_hash", "string", "Or its hash, as `weft hash-password` prints it; never told.", "secret"),
+            Field("max_connections", "integer", "Connections that it may have at a time; absent without a bound, and -1 takes the bound away.", "write"),
+            Field("max_channels", "integer", "Channels that it may have at a time, over all its connections; kept for RabbitMQ's tools, and not enforced.", "write"),
         ),
         statistics=(
             Field("connections", "integer", "Connections of this user.", "gauge"),
@@ -457,6 +462,29 @@ CLASSES = (
             Field("configure", "string", "What it may declare and delete: a regular expression.", "write"),
             Field("write", "string", "What it may send to.", "write"),
             Field("read", "string", "What it may take from.", "write"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
+        "topic_permission",
+        "Which routing keys a user may use with a topic exchange.",
+        scope="vhost",
+        needs="administrator",
+        properties=(
+            Field("name", "string", "`USER/EXCHANGE`, each percent-encoded.", "key"),
+            Field("vhost", "string", "The virtual host.", "key"),
+            Field("user", "string", "The user.", "read"),
+            Field("exchange", "string", "The exchange.", "read"),
+            Field("write", "string", "Keys it may publish with: a regular expression; `{username}` and `{vhost}` in it stand for its own.", "write"),
+            Field("read", "string", "Keys it may bind by.", "write"),
         ),
         statistics=(
         ),
@@ -503,6 +531,46 @@ CLASSES = (
             Field("apply_to", "string", "`all`, `exchanges`, `queues`, `classic_queues`, `quorum_queues` or `streams`.", "write"),
             Field("priority", "integer", "Of several that match, the highest applies.", "write"),
             Field("definition", "map", "What it sets (docs/guides/policies.md).", "write"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
+        "parameter",
+        "A value that is kept for a component in a virtual host. weft itself reads none.",
+        scope="vhost",
+        needs="management",
+        properties=(
+            Field("name", "string", "`COMPONENT/NAME`, each percent-encoded.", "key"),
+            Field("vhost", "string", "The virtual host.", "key"),
+            Field("component", "string", "Whose it is.", "read"),
+            Field("value", "any", "The value.", "write"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
+        "global_parameter",
+        "A value that is kept for the node as a whole. weft itself reads none.",
+        scope="node",
+        needs="administrator",
+        properties=(
+            Field("name", "string", "Name.", "key"),
+            Field("value", "any", "The value.", "write"),
         ),
         statistics=(
         ),

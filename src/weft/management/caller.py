@@ -11,6 +11,7 @@ host needs the permissions that doing it over AMQP needs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from weft.management.host import PolicyLike, Right
 from weft.model.errors import Refused
@@ -71,4 +72,10 @@ class Caller:
         """Refused unless the user has this permission on a resource of this name."""
         if self.user != NODE and not self.policy.may(self.user, vhost, right, name):
             what = f"{right} access to '{name}' in virtual host '{vhost}'"
+            raise Refused(f"{what} refused for user '{self.user}'", 403)
+
+    def need_topic(self, right: Literal["write", "read"], vhost: str, exchange: str, key: str) -> None:
+        """Refused unless the user may use this key with a topic exchange."""
+        if self.user != NODE and not self.policy.may_topic(self.user, vhost, right, exchange, key):
+            what = f"{right} access to topic '{key}' in exchange '{exchange}' in virtual host '{vhost}'"
             raise Refused(f"{what} refused for user '{self.user}'", 403)

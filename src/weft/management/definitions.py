@@ -1,8 +1,8 @@
 """Definitions as one document, in RabbitMQ's form.
 
-Owns the export and the import of users, virtual hosts, permissions, policies, exchanges, queues and bindings. The
-manager comes in with a caller; a document goes out, or comes in and is made.
-It must never delete or change what exists, but users, permissions and policies, which are replaced.
+Owns the export and the import of users, virtual hosts, permissions, policies, parameters, limits, exchanges, queues and
+bindings. The manager comes in with a caller; a document goes out, or comes in and is made.
+It must never delete what exists, nor change exchanges, queues and bindings; everything else is replaced.
 Rule: RabbitMQ's definitions guide: order of import, merge rules, partial import after an error; a document for one
 virtual host leaves out its name.
 """
@@ -12,11 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Literal
 
 from weft.management.caller import Caller
+from weft.management.classes.limits import limits_of
+from weft.management.classes.parameters import OPERATOR_POLICY, VHOST_LIMITS, parameter_name
 from weft.management.classes.policies import policy_values
+from weft.management.classes.users import topic_name
 from weft.management.manager import Manager
+from weft.management.query import Row
 from weft.model.errors import ConfigError, Refused
 from weft.model.events import BindingChange, ExchangeDeclare, Operation, QueueDeclare
 from weft.store import ResourcePolicy, User
@@ -27,9 +32,8 @@ VERSION = "3.13.0"
 CHUNK = 200
 """Objects made and stored together, before the loop turns."""
 LOG = logging.getLogger("weft.management")
-_LEFT_OUT = ("global_parameters", "topic_permissions")
-OPERATOR_POLICY = "operator_policy"
-"""The component under which RabbitMQ keeps operator policies among its parameters."""
+_OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
+"""Parameters that name another cluster: those of a node are its own."""
 Document = dict[str, Any]
 
 
@@ -40,29 +44,38 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
     document: Document = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
     document |= {"product_name": "weft", "product_version": host.version}
     if vhost is None:
-        document["users"] = [_told_user(user) for user in host.policy.users()]
+        limits = limits_of(host.policy, "user")
+        document["users"] = [_told_user(user, limits.get(user.name, {})) for user in host.policy.users()]
         document["vhosts"] = [{"name": name} for name in host.policy.vhosts()]
         document["permissions"] = [
             {"user": row.user, "vhost": row.vhost, "configure": row.configure, "write": row.write, "read": row.read}
             for row in host.policy.permissions()
         ]
+        document["global_parameters"] = [
+            {"name": one.name, "value": one.value} for one in host.parameters.parameters() if not one.component
+        ]
     vhosts = host.policy.vhosts() if vhost is None else [vhost]
-    document |= {name: [] for name in _LEFT_OUT}
+    document["topic_permissions"] = [asdict(row) for row in host.policy.topic_permissions() if row.vhost in vhosts]
     policies = [policy for name in vhosts for policy in host.topology.policies(name)]
     document["policies"] = [_policy(policy) for policy in policies if not policy.operator]
-    document["parameters"] = [_operator_policy(policy) for policy in policies if policy.operator]
+    document["parameters"] = [
+        *(asdict(one) for one in host.parameters.parameters() if one.component and one.vhost in vhosts),
+        *(_operator_policy(policy) for policy in policies if policy.operator),
+        *_vhost_limits(manager, vhosts),
+    ]
     document["queues"] = [row for name in vhosts for row in _queues(manager, name)]
     document["exchanges"] = [row for name in vhosts for row in _exchanges(manager, name)]
     document["bindings"] = [row for name in vhosts for row in _bindings(manager, name)]
     if vhost is not None:
-        for kind in ("policies", "parameters", "queues", "exchanges", "bindings"):
+        for kind in ("topic_permissions", "policies", "parameters", "queues", "exchanges", "bindings"):
             for row in document[kind]:
                 del row["vhost"]
     return document
 
 
-def _told_user(user: User) -> Document:
-    told: Document = {"name": user.name, "tags": list(user.tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
+def _told_user(user: User, limits: Row) -> Document:
+    told: Document = {"name": user.name, "tags": list(user.tags), "hashing_algorithm": "weft_scrypt"}
+    told["limits"] = {what.replace("_", "-"): value for what, value in limits.items()}
     return told if user.password_hash is None else told | {"password_hash": user.password_hash}
 
 
@@ -75,6 +88,13 @@ def _operator_policy(policy: ResourcePolicy) -> Document:
     value = _policy(policy)
     key = {"component": OPERATOR_POLICY, "vhost": value.pop("vhost"), "name": value.pop("name")}
     return {**key, "value": value}
+
+
+def _vhost_limits(manager: Manager, vhosts: list[str]) -> Iterator[Document]:
+    for vhost, limits in limits_of(manager.host.policy, "vhost").items():
+        if vhost in vhosts:
+            value = {what.replace("_", "-"): value for what, value in limits.items()}
+            yield {"component": VHOST_LIMITS, "vhost": vhost, "name": "limits", "value": value}
 
 
 def _queues(manager: Manager, vhost: str) -> Iterator[Document]:
@@ -115,17 +135,14 @@ def _bindings(manager: Manager, vhost: str) -> Iterator[Document]:
 async def import_(manager: Manager, caller: Caller, document: Document, vhost: str | None) -> None:
     """Make what a document defines; Refused at the first thing that cannot be made, what came before it stays."""
     caller.require("administrator" if vhost is None else "policymaker")
-    for kind in _LEFT_OUT:
-        if document.get(kind):
-            LOG.warning("import: %d %s left out: weft has none", len(document[kind]), kind.replace("_", " "))
     if vhost is None:
-        for row in _rows(document, "users"):
-            await _user(manager, caller, row)
-        for row in _rows(document, "vhosts"):
-            await manager.create(caller, "vhost", "/", _text(row, "name"), {})
-        for row in _rows(document, "permissions"):
-            values = {right: _text(row, right) for right in ("configure", "write", "read")}
-            await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
+        await _access(manager, caller, document)
+    if vhost is None or caller.rank >= manager.node.rank:
+        for row in _rows(document, "topic_permissions"):
+            place = vhost if vhost is not None else _text(row, "vhost")
+            values = {right: _text(row, right) for right in ("write", "read")}
+            name = topic_name(_text(row, "user"), _text(row, "exchange"))
+            await manager.create(caller, "topic_permission", place, name, values)
     for row in _rows(document, "policies"):
         place = vhost if vhost is not None else _text(row, "vhost")
         await manager.create(caller, "policy", place, _text(row, "name"), policy_values(row))
@@ -134,10 +151,30 @@ async def import_(manager: Manager, caller: Caller, document: Document, vhost: s
         await _make(manager, kind, _rows(document, kind), vhost)
 
 
+async def _access(manager: Manager, caller: Caller, document: Document) -> None:
+    """What belongs to the node as a whole."""
+    for row in _rows(document, "users"):
+        await _user(manager, caller, row)
+    for row in _rows(document, "vhosts"):
+        limits = _limits(row.get("limits") or {})
+        await manager.create(caller, "vhost", "/", _text(row, "name"), limits)
+    for row in _rows(document, "permissions"):
+        values = {right: _text(row, right) for right in ("configure", "write", "read")}
+        await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
+    for row in _rows(document, "global_parameters"):
+        if row.get("name") not in _OF_CLUSTERS:
+            await manager.create(caller, "global_parameter", "/", _text(row, "name"), {"value": row.get("value")})
+
+
+def _limits(value: object) -> Document:
+    """Limits as properties; RabbitMQ writes none as an empty list."""
+    return {what.replace("-", "_"): bound for what, bound in _map(value or {}).items()}
+
+
 async def _user(manager: Manager, caller: Caller, row: Document) -> None:
     tags = row.get("tags") or []
     tags = [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else [str(tag) for tag in tags]
-    values: Document = {"tags": tags}
+    values: Document = {"tags": tags} | _limits(row.get("limits"))
     encoded = row.get("password_hash")
     if isinstance(row.get("password"), str):
         values["password"] = row["password"]
@@ -154,8 +191,11 @@ async def _parameters(manager: Manager, caller: Caller, document: Document, vhos
         component, name, value = _text(row, "component"), _text(row, "name"), row.get("value")
         if component == OPERATOR_POLICY:
             await manager.create(caller, "operator_policy", place, name, policy_values(_map(value)))
+        elif component == VHOST_LIMITS:
+            caller.require("administrator")
+            await manager.update(caller, "vhost", "/", place, _limits(value))
         else:
-            LOG.warning("import: parameter %s of %s left out: weft has none", name, component)
+            await manager.create(caller, "parameter", place, parameter_name(component, name), {"value": value})
 
 
 def _map(value: object) -> Document:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -18,7 +19,7 @@ from weft._kernel import Engine
 from weft.model.changes import Change
 from weft.model.events import Operation, Table
 from weft.node.driver import Driver
-from weft.store import Binding, Exchange, Permission, Queue, ResourcePolicy, User
+from weft.store import Binding, Exchange, Limit, Parameter, Permission, Queue, ResourcePolicy, TopicPermission, User
 
 Right = Literal["configure", "write", "read"]
 
@@ -114,7 +115,28 @@ class PolicyLike(Protocol):
         self, user: str, vhost: str, *, configure: str = "", write: str = "", read: str = ""
     ) -> list[Change]: ...
     def clear_permission(self, user: str, vhost: str) -> list[Change]: ...
+    def topic_permissions(self) -> list[TopicPermission]: ...
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, *, write: str = "", read: str = ""
+    ) -> list[Change]: ...
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> list[Change]: ...
+    def may_topic(
+        self, user: str, vhost: str, operation: Literal["write", "read"], exchange: str, key: str
+    ) -> bool: ...
+    def limits(self) -> list[Limit]: ...
+    def set_limit(self, limit: Limit) -> None: ...
+    def clear_limit(self, kind: str, name: str, what: str | None = None) -> None: ...
     def verify(self, name: str, password: bytes, *, local: bool, verdict: Callable[[bool], None]) -> bool: ...
+
+
+class ParametersLike(Protocol):
+    """Values that are kept for others."""
+
+    def parameters(self) -> list[Parameter]: ...
+    def put_parameter(self, one: Parameter) -> None: ...
+    def delete_parameter(self, one: Parameter) -> None: ...
+    def transaction(self) -> AbstractContextManager[None]: ...
+    def sync(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +149,7 @@ class Host:
     driver: Driver
     topology: TopologyLike
     policy: PolicyLike
+    parameters: ParametersLike
     data_dir: Path | None
     listeners: Callable[[], Sequence[tuple[str, int, bool]]]
     """(host, port, is it TLS) of every socket it listens on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Type = Literal["string", "integer", "number", "boolean", "strings", "list", "map"]
+Type = Literal["string", "integer", "number", "boolean", "strings", "list", "map", "any"]
 _PYTHON: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -33,6 +33,8 @@ class Field:
 
     def fits(self, value: object) -> bool:
         """Is this a value of the field's type?"""
+        if self.type == "any":
+            return True
         is_flag = isinstance(value, bool)
         return isinstance(value, _PYTHON[self.type]) and (is_flag == (self.type == "boolean"))
 

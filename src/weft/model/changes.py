@@ -81,6 +81,8 @@ class SetPrincipal:
     vhost: str
     impersonate: bool = False
     """May set any user-id on messages (the `impersonator` tag)."""
+    topics: tuple[tuple[str, str], ...] = ()
+    """(exchange, pattern): keys of its messages to these topic exchanges must match; others are open."""
 
 
 @dataclass(frozen=True, slots=True)

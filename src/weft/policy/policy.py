@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -37,7 +38,7 @@ from weft.policy.permissions import Operation
 from weft.policy.settings import PolicySettings
 from weft.policy.users import Registry
 from weft.policy.verifier import Verifier
-from weft.store import Permission, Store, User
+from weft.store import Limit, Permission, Store, TopicPermission, User
 
 GUEST = "guest"
 IMPERSONATOR = "impersonator"
@@ -51,6 +52,8 @@ class _Peer:
     tls: bool = False
     identity: str | None = None
     user: str | None = None
+    vhost: str | None = None
+    """Where it entered."""
 
 
 class Policy:
@@ -73,6 +76,8 @@ class Policy:
         self._principals: dict[tuple[str, str], int] = {}
         self._identities: dict[int, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
+        self._entered: Counter[tuple[str, str]] = Counter()
+        """Connections by ("user" or "vhost", name)."""
         self._prepare(is_new=store.is_new)
 
     def close(self) -> None:
@@ -97,7 +102,7 @@ class Policy:
                 case AccessRequested():
                     changes.append(self._on_access(event))
                 case ConnectionClosed():
-                    self._peers.pop(event.conn, None)
+                    self._leave(self._peers.pop(event.conn, None))
         return changes
 
     def _on_auth(self, event: AuthRequested) -> list[Change]:
@@ -154,7 +159,31 @@ class Policy:
         if not self._registry.permissions.may_enter(peer.user, vhost):
             text = f"NOT_ALLOWED - access to vhost '{vhost}' refused for user '{peer.user}'"
             return [Refuse(event.request, 530, text)]
+        if crowded := self._crowded(peer.user, vhost):
+            return [Refuse(event.request, 530, f"NOT_ALLOWED - {crowded}")]
+        self._leave(peer)
+        peer.vhost = vhost
+        self._entered.update((("user", peer.user), ("vhost", vhost)))
         return self._admit(event.request, peer.user, vhost)
+
+    def _crowded(self, user: str, vhost: str) -> str | None:
+        """Why one connection more is one too many."""
+        limit = self._registry.limit("vhost", vhost, "max-connections")
+        if limit is not None and self._entered["vhost", vhost] >= limit:
+            return f"access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached"
+        limit = self._registry.limit("user", user, "max-connections")
+        if limit is not None and self._entered["user", user] >= limit:
+            return f"connection refused for user '{user}': user connection limit ({limit}) is reached"
+        return None
+
+    def _leave(self, peer: _Peer | None) -> None:
+        if peer is None or peer.vhost is None or peer.user is None:
+            return
+        for key in (("user", peer.user), ("vhost", peer.vhost)):
+            self._entered[key] -= 1
+            if self._entered[key] <= 0:
+                del self._entered[key]
+        peer.vhost = None
 
     def _admit(self, request: int, user: str, vhost: str) -> list[Change]:
         principal = self._principals.get((user, vhost))
@@ -167,7 +196,8 @@ class Policy:
 
     def _principal_row(self, principal: int) -> SetPrincipal:
         user, vhost = self._identities[principal]
-        return SetPrincipal(principal, user, vhost, impersonate=IMPERSONATOR in self._registry.users[user].tags)
+        may_impersonate = IMPERSONATOR in self._registry.users[user].tags
+        return SetPrincipal(principal, user, vhost, may_impersonate, self._registry.topics.rows(user, vhost))
 
     # permissions
 
@@ -197,6 +227,22 @@ class Policy:
         if not self._registry.permissions.allow(user, vhost, operation, name):
             what = f"{operation} access to {kind} '{name}' in vhost '{vhost}'"
             raise Refused(f"ACCESS_REFUSED - {what} refused for user '{user}'", 403)
+
+    def check_topic(self, principal: int, exchange: str, key: str) -> None:
+        """Refused(403) unless the principal may bind to this topic exchange by this key."""
+        user, vhost = self.identity(principal)
+        if not self._registry.topics.may_read(user, vhost, exchange, key):
+            what = f"read access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}'"
+            raise Refused(f"ACCESS_REFUSED - {what} refused for user '{user}'", 403)
+
+    def may_topic(self, user: str, vhost: str, operation: Literal["write", "read"], exchange: str, key: str) -> bool:
+        """May a user publish with this key to a topic exchange, or bind to it by this key?"""
+        topics = self._registry.topics
+        return (topics.may_read if operation == "read" else topics.may_write)(user, vhost, exchange, key)
+
+    def queues_max(self, vhost: str) -> int | None:
+        """How many queues a virtual host may have."""
+        return self._registry.limit("vhost", vhost, "max-queues")
 
     def user_of(self, conn: int) -> str | None:
         """Who entered by this connection."""
@@ -306,6 +352,34 @@ class Policy:
     def permissions(self) -> list[Permission]:
         """Every permission."""
         return self._registry.permissions.records()
+
+    def set_topic_permission(
+        self, user: str, vhost: str, exchange: str, *, write: str = "", read: str = ""
+    ) -> list[Change]:
+        """Set which keys a user may use with a topic exchange; holds at once for whoever is in."""
+        self._registry.set_topic_permission(TopicPermission(user, vhost, exchange, write, read))
+        return self._principal_rows(user)
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> list[Change]:
+        """Open an exchange, or all of them, to any key again."""
+        self._registry.clear_topic_permission(user, vhost, exchange)
+        return self._principal_rows(user)
+
+    def topic_permissions(self) -> list[TopicPermission]:
+        """Every permission on topics."""
+        return self._registry.topics.records()
+
+    def set_limit(self, limit: Limit) -> None:
+        """Bound what a user or a virtual host may have; who is in stays in."""
+        self._registry.set_limit(limit)
+
+    def clear_limit(self, kind: str, name: str, what: str | None = None) -> None:
+        """Forget one limit, or all of a user or virtual host."""
+        self._registry.clear_limit(kind, name, what)
+
+    def limits(self) -> list[Limit]:
+        """Every limit of users and virtual hosts."""
+        return self._registry.limits()
 
     def _revoke(self, user: str, vhost: str) -> list[Change]:
         principal = self._principals.get((user, vhost))

@@ -1,7 +1,7 @@
 """Users and virtual hosts: the registry behind every entry.
 
-Owns the memory of users, virtual hosts and permissions, and keeps it equal to the store: written there first, then
-here.
+Owns the memory of users, virtual hosts, permissions and limits, and keeps it equal to the store: written there first,
+then here.
 Management calls come in; records go out. Wrong names and patterns are ConfigErrors, unknown ones Refused(404).
 It must not know connections or principals; what a change means for those is `policy`'s to say.
 Rule: a user without any permission in a virtual host may not enter it, and one without a password enters only by
@@ -17,9 +17,12 @@ from dataclasses import replace
 from weft.model.errors import ConfigError, Refused
 from weft.policy.passwords import parse_hash
 from weft.policy.permissions import Permissions, check_patterns
-from weft.store import Permission, Store, User
+from weft.policy.topics import Topics, check_topics
+from weft.store import Limit, Permission, Store, TopicPermission, User
 
 NAME_BYTES_MAX = 255
+LIMITS = {"user": ("max-connections", "max-channels"), "vhost": ("max-connections", "max-queues")}
+UNLIMITED = -1
 
 
 class Registry:
@@ -32,6 +35,12 @@ class Registry:
         self.vhosts = dict.fromkeys(store.vhosts())
         for permission in store.permissions():
             self.permissions.put(permission)
+        self.topics = Topics()
+        for topic in store.topic_permissions():
+            self.topics.put(topic)
+        self._limits: dict[tuple[str, str, str], Limit] = {
+            (limit.kind, limit.name, limit.what): limit for limit in store.limits()
+        }
 
     def put_user(self, name: str, password_hash: str | None, tags: Iterable[str]) -> User:
         """Make a user, or replace one."""
@@ -62,6 +71,8 @@ class Registry:
         del self.users[name]
         for vhost in self.vhosts:
             self.permissions.remove(name, vhost)
+            self.topics.remove(name, vhost)
+        self._forget_limits("user", name)
 
     def user(self, name: str) -> User:
         """The user of this name, or Refused."""
@@ -85,6 +96,8 @@ class Registry:
         del self.vhosts[name]
         for user in self.users:
             self.permissions.remove(user, name)
+            self.topics.remove(user, name)
+        self._forget_limits("vhost", name)
 
     def set_permission(self, permission: Permission) -> None:
         """Set what a user may do in a virtual host."""
@@ -102,6 +115,63 @@ class Registry:
         with self._saving():
             self._store.delete_permission(user, vhost)
         self.permissions.remove(user, vhost)
+
+    def set_topic_permission(self, permission: TopicPermission) -> None:
+        """Set which keys a user may use with a topic exchange."""
+        self.user(permission.user)
+        self._check_vhost(permission.vhost)
+        check_topics(permission)
+        with self._saving():
+            self._store.put_topic_permission(permission)
+        self.topics.put(permission)
+
+    def clear_topic_permission(self, user: str, vhost: str, exchange: str | None) -> None:
+        """Forget it for one exchange, or for all of them."""
+        self.user(user)
+        self._check_vhost(vhost)
+        with self._saving():
+            for record in self.topics.remove(user, vhost, exchange):
+                self._store.delete_topic_permission(record)
+
+    # limits
+
+    def limit(self, kind: str, name: str, what: str) -> int | None:
+        """How much of this a user or a virtual host may have; None without a bound."""
+        found = self._limits.get((kind, name, what))
+        return None if found is None or found.value == UNLIMITED else found.value
+
+    def limits(self) -> list[Limit]:
+        """Every limit."""
+        return list(self._limits.values())
+
+    def set_limit(self, limit: Limit) -> None:
+        """Bound what a user or a virtual host may have; -1 takes the bound away and keeps the word."""
+        if limit.kind == "user":
+            self.user(limit.name)
+        else:
+            self._check_vhost(limit.name)
+        if limit.what not in LIMITS[limit.kind]:
+            raise ConfigError(f"a {limit.kind} has no limit '{limit.what}'; it has {', '.join(LIMITS[limit.kind])}")
+        if not UNLIMITED <= limit.value < 2**63:
+            raise ConfigError(f"{limit.what} must be a number from {UNLIMITED} on")
+        with self._saving():
+            self._store.put_limit(limit)
+        self._limits[limit.kind, limit.name, limit.what] = limit
+
+    def clear_limit(self, kind: str, name: str, what: str | None) -> None:
+        """Forget one limit, or all of a user or virtual host."""
+        gone = [
+            one for one in self._limits.values() if (one.kind, one.name) == (kind, name) and what in (None, one.what)
+        ]
+        with self._saving():
+            for one in gone:
+                self._store.delete_limit(one)
+        for one in gone:
+            del self._limits[one.kind, one.name, one.what]
+
+    def _forget_limits(self, kind: str, name: str) -> None:
+        for key in [key for key in self._limits if key[:2] == (kind, name)]:
+            del self._limits[key]
 
     def _put(self, user: User) -> User:
         with self._saving():

@@ -8,6 +8,27 @@ Rule: what a finished transaction wrote survives a crash of the node, and after 
 """
 
 from weft.store.definitions import Store
-from weft.store.records import Binding, Exchange, Permission, Queue, ResourcePolicy, User
+from weft.store.records import (
+    Binding,
+    Exchange,
+    Limit,
+    Parameter,
+    Permission,
+    Queue,
+    ResourcePolicy,
+    TopicPermission,
+    User,
+)
 
-__all__ = ["Binding", "Exchange", "Permission", "Queue", "ResourcePolicy", "Store", "User"]
+__all__ = [
+    "Binding",
+    "Exchange",
+    "Limit",
+    "Parameter",
+    "Permission",
+    "Queue",
+    "ResourcePolicy",
+    "Store",
+    "TopicPermission",
+    "User",
+]

@@ -20,7 +20,17 @@ from typing import Any
 from weft.model.errors import Corrupt, Unavailable
 from weft.model.events import Table
 from weft.store.database import open_database
-from weft.store.records import Binding, Exchange, Permission, Queue, ResourcePolicy, User
+from weft.store.records import (
+    Binding,
+    Exchange,
+    Limit,
+    Parameter,
+    Permission,
+    Queue,
+    ResourcePolicy,
+    TopicPermission,
+    User,
+)
 from weft.store.tables import decode_table, encode_table
 
 _IN_VHOST = ("permissions", "topic_permissions", "policies", "parameters", "exchanges", "queues", "bindings")
@@ -80,6 +90,8 @@ class Store:
     def delete_user(self, name: str) -> None:
         self._write("DELETE FROM users WHERE name = ?", name)
         self._write("DELETE FROM permissions WHERE user = ?", name)
+        self._write("DELETE FROM topic_permissions WHERE user = ?", name)
+        self._write("DELETE FROM limits WHERE kind = 'user' AND name = ?", name)
 
     def permissions(self) -> list[Permission]:
         return [Permission(*row) for row in self._read("SELECT user, vhost, configure, write, read FROM permissions")]
@@ -90,6 +102,30 @@ class Store:
 
     def delete_permission(self, user: str, vhost: str) -> None:
         self._write("DELETE FROM permissions WHERE user = ? AND vhost = ?", user, vhost)
+
+    def topic_permissions(self) -> list[TopicPermission]:
+        rows = self._read("SELECT user, vhost, exchange, write, read FROM topic_permissions")
+        return [TopicPermission(*row) for row in rows]
+
+    def put_topic_permission(self, one: TopicPermission) -> None:
+        fields = one.user, one.vhost, one.exchange, one.write, one.read
+        self._write("REPLACE INTO topic_permissions VALUES (?, ?, ?, ?, ?)", *fields)
+
+    def delete_topic_permission(self, one: TopicPermission) -> None:
+        key = one.user, one.vhost, one.exchange
+        self._write("DELETE FROM topic_permissions WHERE user = ? AND vhost = ? AND exchange = ?", *key)
+
+    # limits of users and virtual hosts
+
+    def limits(self) -> list[Limit]:
+        return [Limit(*row) for row in self._read("SELECT kind, name, what, value FROM limits")]
+
+    def put_limit(self, limit: Limit) -> None:
+        self._write("REPLACE INTO limits VALUES (?, ?, ?, ?)", limit.kind, limit.name, limit.what, limit.value)
+
+    def delete_limit(self, limit: Limit) -> None:
+        key = limit.kind, limit.name, limit.what
+        self._write("DELETE FROM limits WHERE kind = ? AND name = ? AND what = ?", *key)
 
     # virtual hosts
 
@@ -105,6 +141,22 @@ class Store:
         self._write("DELETE FROM limits WHERE kind = 'vhost' AND name = ?", name)
         for table in _IN_VHOST:
             self._write(f"DELETE FROM {table} WHERE vhost = ?", name)  # noqa: S608 - names of ours
+
+    # parameters
+
+    def parameters(self) -> list[Parameter]:
+        rows = self._read("SELECT component, vhost, name, value FROM parameters")
+        return [
+            Parameter(component, vhost, name, decode_table(value)["value"]) for component, vhost, name, value in rows
+        ]
+
+    def put_parameter(self, one: Parameter) -> None:
+        value = encode_table({"value": one.value})
+        self._write("REPLACE INTO parameters VALUES (?, ?, ?, ?)", one.component, one.vhost, one.name, value)
+
+    def delete_parameter(self, one: Parameter) -> None:
+        key = one.component, one.vhost, one.name
+        self._write("DELETE FROM parameters WHERE component = ? AND vhost = ? AND name = ?", *key)
 
     # policies
 

@@ -45,6 +45,37 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Which routing keys a user may use with a topic exchange: two patterns."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that is kept for whoever asks for it; one of the node has neither component nor virtual host."""
+
+    component: str
+    vhost: str
+    name: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much of something a user or a virtual host may have."""
+
+    kind: Literal["user", "vhost"]
+    name: str
+    what: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResourcePolicy:
     """Settings for every queue and exchange of a virtual host whose name matches."""
 

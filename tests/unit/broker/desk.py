@@ -56,6 +56,7 @@ class Access:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.refused: set[tuple[str, str, str]] = set()
+        self.queue_count_max: int | None = None
         self._vhosts = store.vhosts() or ["/"]
         with store.transaction():
             store.put_vhost("/")
@@ -68,6 +69,13 @@ class Access:
     def check(self, principal: int, operation: str, kind: str, name: str) -> None:
         if (operation, kind, name) in self.refused or (operation, kind, "*") in self.refused:
             raise Refused(f"ACCESS_REFUSED - {operation} access to {kind} '{name}'", 403)
+
+    def check_topic(self, principal: int, exchange: str, key: str) -> None:
+        if ("topic", exchange, key) in self.refused:
+            raise Refused(f"ACCESS_REFUSED - read access to topic '{key}' in exchange '{exchange}'", 403)
+
+    def queues_max(self, vhost: str) -> int | None:
+        return self.queue_count_max
 
     def pattern(self, text: str) -> re.Pattern[str]:
         return re.compile(text)

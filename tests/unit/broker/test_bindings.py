@@ -155,3 +155,13 @@ def test_an_auto_delete_exchange_never_bound_stays(desk: Desk) -> None:
     desk.ask(exchange("auto", auto_delete=True))
     desk.ask(delete_queue("q"))
     desk.succeed(exchange("auto", passive=True))
+
+
+def test_who_may_not_read_a_topic_may_not_bind_by_it(desk: Desk) -> None:
+    desk.succeed(exchange("news", "topic"))
+    desk.succeed(exchange("plain", "direct"))
+    desk.succeed(queue("q"))
+    desk.access.refused |= {("topic", "news", "us.#"), ("topic", "plain", "us.#")}
+    assert desk.fail(bind("news", "q", "us.#"))[0] == 403
+    desk.succeed(bind("news", "q", "eu.#"))
+    desk.succeed(bind("plain", "q", "us.#"))

@@ -335,3 +335,14 @@ def test_dead_lettering_needs_both_ends(desk: Desk, refused: tuple[str, str, str
 
 def test_a_gone_principal_is_refused(desk: Desk) -> None:
     assert desk.tell(TopologyRequested(5, 7, 99, queue("q"))) == [Refuse(5, 403, "ACCESS_REFUSED - gone")]
+
+
+def test_a_full_virtual_host_takes_no_queue(desk: Desk) -> None:
+    desk.succeed(queue("a"))
+    desk.access.queue_count_max = 2
+    desk.succeed(queue("b"))
+    code, text = desk.fail(queue("c"))
+    assert (code, "queue limit in vhost '/' (2) is reached" in text) == (406, True)
+    desk.succeed(queue("a"))
+    desk.succeed(delete_queue("a"))
+    desk.succeed(queue("c"))

@@ -15,6 +15,7 @@ mod searching;
 mod settle;
 mod stored;
 mod tables;
+mod topics;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -44,6 +45,7 @@ pub use searching::Searched;
 pub use settle::Outcome;
 pub use stored::{ReadFor, Store, holds_messages};
 pub use tables::Unknown;
+pub use topics::Topics;
 
 /// Names a virtual host.
 pub type VhostId = Id<Vhost>;
@@ -85,6 +87,7 @@ pub struct Principal {
     pub impersonate: bool,
     grants: [Map<Name, Permit>; 6],
     pub addresses: Map<Name, Route>,
+    topics: Topics,
 }
 
 /// A binding by its ends, key and arguments.
@@ -329,9 +332,9 @@ impl Broker {
 }
 
 impl Principal {
-    fn new(user: Name, vhost: VhostId, impersonate: bool, seed: Seeded) -> Self {
+    fn new(user: Name, vhost: VhostId, impersonate: bool, topics: Topics, seed: Seeded) -> Self {
         let grants = std::array::from_fn(|_| Map::with_hasher(seed));
-        Self { user, vhost, impersonate, grants, addresses: Map::with_hasher(seed) }
+        Self { user, vhost, impersonate, grants, addresses: Map::with_hasher(seed), topics }
     }
 
     fn slot(access: Access, kind: Resource) -> usize {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use weft_wire::amqp091::table::Table;
 
-use super::{BindingRow, Broker, Permit, Principal, Route, Vhost, VhostId};
+use super::{BindingRow, Broker, Permit, Principal, Route, Topics, Vhost, VhostId};
 use crate::barrier;
 use crate::change::{BindingSpec, ExchangeKind};
 use crate::event::{Access, Resource};
@@ -255,9 +255,17 @@ impl Broker {
     }
 
     /// A user in a virtual host; what was granted before is forgotten.
-    pub fn set_principal(&mut self, id: u32, user: &str, vhost: &str, impersonate: bool) -> Result<(), Unknown> {
+    pub fn set_principal(
+        &mut self,
+        id: u32,
+        user: &str,
+        vhost: &str,
+        impersonate: bool,
+        topics: Topics,
+    ) -> Result<(), Unknown> {
         let vhost = self.vhost_named(vhost)?;
-        self.principals.insert(id, Principal::new(Rc::from(user.as_bytes()), vhost, impersonate, self.seed));
+        let user = Rc::from(user.as_bytes());
+        self.principals.insert(id, Principal::new(user, vhost, impersonate, topics, self.seed));
         self.generation += 1;
         Ok(())
     }

@@ -12,9 +12,10 @@ from weft.management.classes.barriers import Barriers
 from weft.management.classes.connections import Connections, Links, Sessions
 from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
 from weft.management.classes.node import NodeClass
+from weft.management.classes.parameters import GlobalParameters, Parameters
 from weft.management.classes.policies import PoliciesClass
 from weft.management.classes.queues import Queues, Streams
-from weft.management.classes.users import PermissionsClass, Users
+from weft.management.classes.users import PermissionsClass, TopicPermissions, Users
 from weft.management.manager import Manager
 from weft.management.peers import Peers
 
@@ -33,5 +34,8 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("barrier", Barriers(manager))
     manager.register("user", Users(manager, peers))
     manager.register("permission", PermissionsClass(manager))
+    manager.register("topic_permission", TopicPermissions(manager))
+    manager.register("parameter", Parameters(manager))
+    manager.register("global_parameter", GlobalParameters(manager))
     manager.register("policy", PoliciesClass(manager, operator=False))
     manager.register("operator_policy", PoliciesClass(manager, operator=True))

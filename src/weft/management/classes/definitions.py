@@ -16,6 +16,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from weft.management.caller import Caller
+from weft.management.classes.limits import limits_of, set_limits
 from weft.management.classes.policies import applied_row
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
@@ -35,9 +36,10 @@ class Vhosts(Provider):
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - it lists the scopes themselves
         totals = {row[0]: row[1:] for row in self._host.engine.vhosts()}
+        limits = limits_of(self._host.policy, "vhost")
         for name in caller.vhosts():
-            counted = dict(zip(("queues", "ready", "unsettled", "connections"), totals[name], strict=True))
-            yield {"name": name, "tag": f"{self._host.name}:{name}", **counted}
+            counted: Row = dict(zip(("queues", "ready", "unsettled", "connections"), totals[name], strict=True))
+            yield {"name": name, "tag": f"{self._host.name}:{name}", **limits.get(name, {}), **counted}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         caller.require("administrator")
@@ -45,7 +47,13 @@ class Vhosts(Provider):
             self._host.apply(self._host.topology.add_vhost(name))
             self._manager.on_vhosts()
             self._manager.events.tell("vhost", "created", name)
+        if given := set_limits(self._host.policy, "vhost", name, values):
+            self._manager.events.tell("vhost", "changed", name, **given)
         return name
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        caller.enter(name)
+        await self.create(caller, vhost, name, values)
 
     async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
         caller.require("administrator")
@@ -117,10 +125,13 @@ class Exchanges(Provider):
         if exchange is not None and exchange.internal:
             raise Refused(f"exchange '{name}' is internal: only bindings send to it", 403)
         caller.need("write", vhost, name)
+        key = arguments.get("routing_key") or ""
+        if exchange is not None and exchange.type == "topic":
+            caller.need_topic("write", vhost, name, key)
         body = _payload(arguments)
         properties = {key: value for key, value in (arguments.get("properties") or {}).items() if value is not None}
         try:
-            taken = self._host.engine.publish(vhost, name, arguments.get("routing_key") or "", body, properties)
+            taken = self._host.engine.publish(vhost, name, key, body, properties)
         except (ValueError, TypeError, OverflowError, LocalProtocolError) as error:
             raise Refused(f"not a message: {error}", 400) from None
         self._host.driver.advance_soon()
@@ -156,6 +167,9 @@ class Bindings(Provider):
         wanted = self._wanted(vhost, values)
         caller.need("write", vhost, wanted.destination)
         caller.need("read", vhost, wanted.source)
+        source = self._host.topology.find_exchange(vhost, wanted.source)
+        if source is not None and source.type == "topic":
+            caller.need_topic("read", vhost, wanted.source, wanted.routing_key)
         ends = wanted.source, wanted.destination, wanted.routing_key
         changes = self._host.topology.bind(vhost, *ends, kind=wanted.kind, arguments=wanted.arguments)
         self._host.apply(changes)

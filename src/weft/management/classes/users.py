@@ -3,7 +3,7 @@
 Owns reading, making, changing and deleting them by request. The policy's controller keeps them; a password's slow hash
 runs beside the loop.
 It must never tell a password or its hash.
-Rule: schema/management.json, classes `user` and `permission`; both need the tag `administrator`.
+Rule: schema/management.json, classes `user`, `permission` and `topic_permission`; all need the tag `administrator`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from urllib.parse import quote, unquote
 
 from weft.management.caller import Caller
+from weft.management.classes.limits import limits_of, set_limits
 from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.provider import Provider, Values
@@ -31,8 +33,10 @@ class Users(Provider):
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - users are the node's
         connections = Counter(peer.user for _, peer in self._peers.items())
+        limits = limits_of(self._host.policy, "user")
         for user in self._host.policy.users():
-            yield {"name": user.name, "tags": list(user.tags), "connections": connections[user.name]}
+            known = {"name": user.name, "tags": list(user.tags), "connections": connections[user.name]}
+            yield known | limits.get(user.name, {})
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         known = self._find(name)
@@ -41,7 +45,8 @@ class Users(Provider):
         if known is not None and encoded is None:
             encoded = known.password_hash
         self._host.apply(self._host.policy.add_user(name, password_hash=encoded, tags=tags or ()))
-        self._manager.events.tell("user", "changed" if known else "created", name, tags=list(tags or ()))
+        limits = set_limits(self._host.policy, "user", name, values)
+        self._manager.events.tell("user", "changed" if known else "created", name, tags=list(tags or ()), **limits)
         return name
 
     async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
@@ -89,3 +94,46 @@ class PermissionsClass(Provider):
     async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
         self._host.apply(self._host.policy.clear_permission(name, vhost))
         self._manager.events.tell("permission", "deleted", name, vhost)
+
+
+def topic_name(user: str, exchange: str) -> str:
+    """How a permission on topics is named among those of a virtual host."""
+    return f"{quote(user, safe='')}/{quote(exchange, safe='')}"
+
+
+class TopicPermissions(Provider):
+    """Which keys everyone may use with topic exchanges, named `USER/EXCHANGE`."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._host = manager.host
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - administrators see all
+        for row in self._host.policy.topic_permissions():
+            if vhost is None or row.vhost == vhost:
+                about = {"user": row.user, "exchange": row.exchange, "write": row.write, "read": row.read}
+                yield {"name": topic_name(row.user, row.exchange), "vhost": row.vhost, **about}
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
+        user, exchange = _split(name)
+        rights = {right: values.get(right) or "" for right in ("write", "read")}
+        known = any(row["name"] == name for row in self.rows(caller, vhost))
+        self._host.apply(self._host.policy.set_topic_permission(user, vhost, exchange, **rights))
+        self._manager.events.tell("topic_permission", "changed" if known else "created", name, vhost, **rights)
+        return topic_name(user, exchange)
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        before = self.read(caller, vhost, name)
+        await self.create(caller, vhost, name, before | values)
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
+        user, exchange = _split(self.read(caller, vhost, name)["name"])
+        self._host.apply(self._host.policy.clear_topic_permission(user, vhost, exchange))
+        self._manager.events.tell("topic_permission", "deleted", name, vhost)
+
+
+def _split(name: str) -> tuple[str, str]:
+    user, slash, exchange = name.partition("/")
+    if not slash or not exchange:
+        raise Refused("a permission on topics is named USER/EXCHANGE", 400)
+    return unquote(user), unquote(exchange)

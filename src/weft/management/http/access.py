@@ -1,6 +1,7 @@
 """Routes of virtual hosts, users, permissions and definitions.
 
-Owns what RabbitMQ's API has under `/api/vhosts`, `/api/users`, `/api/permissions` and `/api/definitions`.
+Owns what RabbitMQ's API has under `/api/vhosts`, `/api/users`, `/api/permissions`, `/api/topic-permissions` and
+`/api/definitions`.
 Requests come in checked for who asks; each becomes a call of the manager.
 It must never tell a password hash but in an export to an administrator.
 Rule: RabbitMQ's HTTP API reference; its rules of import are in `definitions`.
@@ -12,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from weft.management.classes.users import topic_name
 from weft.management.definitions import export, import_
 from weft.management.http import rabbit
 from weft.management.http.request import BODY_BYTES_MAX, Ask, done, listed, told
@@ -63,12 +65,12 @@ async def _vhost_permissions(ask: Ask) -> web.Response:
 
 async def _list_users(ask: Ask) -> web.Response:
     page = await ask.site.manager.query(ask.caller, "user", ask.query({}))
-    return await ask.answer(page, lambda row: rabbit.user(row["name"], tuple(row["tags"])))
+    return await ask.answer(page, rabbit.user)
 
 
 async def _get_user(ask: Ask) -> web.Response:
     row = ask.site.manager.read(ask.caller, "user", "/", ask.part("name"))
-    return told(rabbit.user(row["name"], tuple(row["tags"])))
+    return told(rabbit.user(row))
 
 
 async def _put_user(ask: Ask) -> web.Response:
@@ -112,7 +114,7 @@ async def _without_permissions(ask: Ask) -> web.Response:
     rows = (await ask.site.manager.query(ask.caller, "permission", Query())).rows
     permitted = {row["name"] for row in rows}
     users = (await ask.site.manager.query(ask.caller, "user", Query())).rows
-    return told([rabbit.user(row["name"], tuple(row["tags"])) for row in users if row["name"] not in permitted])
+    return told([rabbit.user(row) for row in users if row["name"] not in permitted])
 
 
 # permissions
@@ -140,6 +142,46 @@ async def _put_permission(ask: Ask) -> web.Response:
 
 async def _delete_permission(ask: Ask) -> web.Response:
     await ask.site.manager.delete(ask.caller, "permission", ask.vhost, ask.part("user"), {})
+    return done()
+
+
+# permissions on topics
+
+
+async def _list_topics(ask: Ask) -> web.Response:
+    page = await ask.site.manager.query(ask.caller, "topic_permission", ask.query({}))
+    return await ask.answer(page, rabbit.topic_permission)
+
+
+async def _topics_in(ask: Ask) -> web.Response:
+    where: dict[str, object] = {"user": ask.part("user")} if "user" in ask.request.match_info else {}
+    vhost = ask.vhost if "vhost" in ask.request.match_info else None
+    rows = (await ask.site.manager.query(ask.caller, "topic_permission", Query(vhost, where=where))).rows
+    if vhost is not None and where and not rows:
+        raise Refused(f"user '{ask.part('user')}' has no permissions on topics in '{vhost}'", 404)
+    return told([rabbit.topic_permission(row) for row in rows])
+
+
+async def _put_topics(ask: Ask) -> web.Response:
+    body, vhost, user = await ask.body(), ask.vhost, ask.part("user")
+    missing = [name for name in ("exchange", "write", "read") if name not in body]
+    if missing:
+        raise Refused(f"the body lacks {', '.join(missing)}", 400)
+    values = {name: ask.field(body, name, str, "") for name in ("write", "read")}
+    name = topic_name(user, ask.field(body, "exchange", str, ""))
+    rows = (await ask.site.manager.query(ask.caller, "topic_permission", Query(vhost))).rows
+    known = [row["name"] for row in rows]
+    await ask.site.manager.create(ask.caller, "topic_permission", vhost, name, values)
+    return done(name not in known)
+
+
+async def _delete_topics(ask: Ask) -> web.Response:
+    query = Query(ask.vhost, where={"user": ask.part("user")})
+    rows = (await ask.site.manager.query(ask.caller, "topic_permission", query)).rows
+    if not rows:
+        raise Refused(f"user '{ask.part('user')}' has no permissions on topics in '{ask.vhost}'", 404)
+    for row in rows:
+        await ask.site.manager.delete(ask.caller, "topic_permission", ask.vhost, row["name"], {})
     return done()
 
 
@@ -177,6 +219,7 @@ async def _uploaded(ask: Ask) -> dict[str, Any]:
 
 
 _USER = (("password", "string"), ("password_hash", "string"), ("tags", "string"))
+_TOPICS = (("exchange", "string"), ("write", "string"), ("read", "string"))
 _RIGHTS = (("configure", "string"), ("write", "string"), ("read", "string"))
 
 ROUTES = (
@@ -196,6 +239,12 @@ ROUTES = (
     Route("GET", "/api/permissions/{vhost}/{user}", _get_permission, "One permission."),
     Route("PUT", "/api/permissions/{vhost}/{user}", _put_permission, "Set a permission.", body=_RIGHTS),
     Route("DELETE", "/api/permissions/{vhost}/{user}", _delete_permission, "Clear a permission."),
+    Route("GET", "/api/topic-permissions", _list_topics, "All permissions on topics.", PAGED),
+    Route("GET", "/api/topic-permissions/{vhost}/{user}", _topics_in, "Permissions on topics of a user."),
+    Route("PUT", "/api/topic-permissions/{vhost}/{user}", _put_topics, "Set one of them.", body=_TOPICS),
+    Route("DELETE", "/api/topic-permissions/{vhost}/{user}", _delete_topics, "Clear all of them."),
+    Route("GET", "/api/vhosts/{vhost}/topic-permissions", _topics_in, "Permissions on topics in a virtual host."),
+    Route("GET", "/api/users/{user}/topic-permissions", _topics_in, "Permissions on topics of a user."),
     Route("GET", "/api/definitions", _get_definitions, "Everything that is defined."),
     Route("POST", "/api/definitions", _post_definitions, "Make what is defined, and keep what is there."),
     Route("GET", "/api/definitions/{vhost}", _get_definitions, "Everything that is defined in a virtual host."),

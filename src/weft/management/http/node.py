@@ -236,15 +236,6 @@ async def _aliveness(ask: Ask) -> web.Response:
 _HEALTH = "/api/health/checks/"
 _EMPTY = (
     "extensions",
-    "parameters",
-    "parameters/{component}",
-    "parameters/{component}/{vhost}",
-    "global-parameters",
-    "topic-permissions",
-    "topic-permissions/{vhost}",
-    "vhost-limits",
-    "vhost-limits/{vhost}",
-    "user-limits",
     "feature-flags",
     "deprecated-features",
     "federation-links",

@@ -97,7 +97,7 @@ def _class(name: str) -> dict[str, Any]:
 
 def _field(field: Field) -> dict[str, Any]:
     kind = _TYPES.get(field.type, field.type)
-    told: dict[str, Any] = {"type": [kind, "null"], "description": field.doc}
+    told: dict[str, Any] = {"description": field.doc} | ({} if kind == "any" else {"type": [kind, "null"]})
     if field.how == "secret":
         told["writeOnly"] = True
     elif field.how not in ("create", "write", "key"):

@@ -24,6 +24,7 @@ QUEUE_NAMES = {
     "message_stats.ack": "settled",
 }
 """Our columns for those that RabbitMQ's clients sort by."""
+LIMITS = ("max_connections", "max_queues", "max_channels")
 _OWN = ("oldest_ms", "expired", "dropped", "dead_lettered", "duplicate", "returned")
 _LATENCIES = tuple(f"{what}_{how}_us" for what in ("time_in_queue", "settle") for how in ("p50", "p90", "p99", "max"))
 
@@ -194,9 +195,22 @@ def consumer(row: Row, node: str) -> dict[str, Any]:
     }
 
 
-def user(name: str, tags: tuple[str, ...]) -> dict[str, Any]:
+def user(row: Row) -> dict[str, Any]:
     """A user."""
-    return {"name": name, "tags": list(tags), "limits": {}, "hashing_algorithm": "weft_scrypt"}
+    about = {"name": row["name"], "tags": list(row["tags"]), "limits": limits(row, "user")["value"]}
+    return {**about, "hashing_algorithm": "weft_scrypt"}
+
+
+def topic_permission(row: Row) -> dict[str, Any]:
+    """A permission on topics."""
+    about = {"user": row["user"], "vhost": row["vhost"], "exchange": row["exchange"]}
+    return {**about, "write": row["write"], "read": row["read"]}
+
+
+def limits(row: Row, kind: str) -> dict[str, Any]:
+    """The limits of a user or a virtual host."""
+    value = {name.replace("_", "-"): row[name] for name in LIMITS if row.get(name) is not None}
+    return {kind: row["name"], "value": value}
 
 
 def permission(row: Row) -> dict[str, Any]:

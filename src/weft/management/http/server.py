@@ -19,7 +19,7 @@ from aiohttp import web
 
 from weft.management.amqp import status_of
 from weft.management.caller import Caller
-from weft.management.http import access, metrics, node, objects, own, policies
+from weft.management.http import access, metrics, node, objects, own, parameters, policies
 from weft.management.http.openapi import describe
 from weft.management.http.request import BODY_BYTES_MAX, Ask, Web, failed, told
 from weft.management.http.route import Route
@@ -30,7 +30,14 @@ from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavaila
 
 LOG = logging.getLogger("weft.management")
 REALM = 'Basic realm="weft"'
-ROUTES: tuple[Route, ...] = (*objects.ROUTES, *node.ROUTES, *access.ROUTES, *policies.ROUTES, *own.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *objects.ROUTES,
+    *node.ROUTES,
+    *access.ROUTES,
+    *policies.ROUTES,
+    *parameters.ROUTES,
+    *own.ROUTES,
+)
 
 _Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _End = Callable[[web.Application], Awaitable[None]]

@@ -115,6 +115,9 @@ impl Session {
         }
         let names = (Rc::clone(&found.name), Name::from(routing_key));
         let delayed = found.delayed;
+        if let Some(text) = broker.refused_topic(io.principal, id, routing_key) {
+            return Err(Fault::channel(reply::ACCESS_REFUSED, text));
+        }
         if let Some(channel) = self.channel(number) {
             let generation = broker.generation;
             channel.memory = RouteMemory { generation, exchange: Some(id), names: Some(names), targets: None, delayed };
@@ -238,6 +241,9 @@ impl Session {
         let (Some(exchange), Some(names)) = (channel.memory.exchange, channel.memory.names.clone()) else {
             return Ok(());
         };
+        if let Some(text) = extras.more_keys.iter().find_map(|key| broker.refused_topic(io.principal, exchange, key)) {
+            return Err(Fault::channel(reply::ACCESS_REFUSED, text));
+        }
         let (arrived_us, serial) = broker.stamp();
         let traits = Traits {
             durable: peek.delivery_mode == 2,

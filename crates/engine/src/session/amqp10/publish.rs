@@ -71,6 +71,15 @@ pub(super) struct Finished {
     delay_ms: u64,
 }
 
+impl Finished {
+    /// Why one of its further keys is not for this principal.
+    #[inline]
+    fn refused_copy(&self, broker: &Broker, principal: u32) -> Option<Verdict> {
+        let text = self.more_keys.iter().find_map(|key| broker.refused_topic(principal, self.exchange, key))?;
+        Some(Verdict::rejected(condition::UNAUTHORIZED_ACCESS, &text))
+    }
+}
+
 /// A message on its way to its exchange.
 pub(super) struct Arrival {
     pub place: Place,
@@ -139,7 +148,10 @@ impl Session {
         match way {
             Way::Known => {
                 let finished = inlet.finish(message, extras);
-                self.hand_on(io, broker, place, delivery, finished);
+                match finished.refused_copy(broker, io.principal) {
+                    Some(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
+                    None => self.hand_on(io, broker, place, delivery, finished),
+                }
             }
             Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
             Way::Unknown => {
@@ -172,7 +184,10 @@ impl Session {
                     (message.exchange, message.routing_key) = names.clone();
                 }
                 let finished = inlet.finish(message, extras);
-                self.hand_on(io, broker, place, delivery, finished);
+                match finished.refused_copy(broker, io.principal) {
+                    Some(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
+                    None => self.hand_on(io, broker, place, delivery, finished),
+                }
             }
             Way::Nowhere(verdict) => self.refuse_message(io, broker, place, arrival.delivery, verdict),
             Way::Unknown => self.ask_address(io, broker, arrival),
@@ -285,6 +300,9 @@ impl Inlet {
         };
         if found.internal {
             return nowhere(condition::UNAUTHORIZED_ACCESS, "the exchange is internal");
+        }
+        if let Some(text) = broker.refused_topic(principal, id, &routing_key) {
+            return nowhere(condition::UNAUTHORIZED_ACCESS, &text);
         }
         let names = (Rc::clone(&found.name), routing_key);
         self.memory = RouteMemory {
