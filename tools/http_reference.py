@@ -24,8 +24,8 @@ percent-encoded (`%2F` is the virtual host `/`).
 Lists take `page`, `page_size` (at most 500), `name`, `use_regex`, `sort`, `sort_reverse` and `columns`. Making
 something answers 201, or 204 if it was there; deleting answers 204; a refusal is `{"error": …, "reason": …}`.
 
-Weft has no policies, parameters and the like: their lists are there and empty. Password hashes in definitions are
-weft's own; a RabbitMQ hash is left out of an import, and the user has to be given a password.
+Definitions of RabbitMQ can be taken over with their users: its password hashes (SHA-256, SHA-512) are kept, verified
+and exported as they came. Hashes that weft made are its own (scrypt), and mean nothing to RabbitMQ.
 
 <!-- Generated from the tables of routes by tools/http_reference.py. -->
 

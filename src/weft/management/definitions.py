@@ -10,7 +10,6 @@ virtual host leaves out its name.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Literal
@@ -31,7 +30,8 @@ VERSION = "3.13.0"
 """The RabbitMQ whose definitions these are like."""
 CHUNK = 200
 """Objects made and stored together, before the loop turns."""
-LOG = logging.getLogger("weft.management")
+RABBITMQ_HASHES = "rabbit_password_hashing_"
+RABBITMQ_HASH_DEFAULT = "rabbit_password_hashing_sha256"
 _OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
 """Parameters that name another cluster: those of a node are its own."""
 Document = dict[str, Any]
@@ -74,9 +74,22 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
 
 
 def _told_user(user: User, limits: Row) -> Document:
-    told: Document = {"name": user.name, "tags": list(user.tags), "hashing_algorithm": "weft_scrypt"}
+    told: Document = {"name": user.name, "tags": list(user.tags)} | told_hash(user.password_hash)
     told["limits"] = {what.replace("_", "-"): value for what, value in limits.items()}
-    return told if user.password_hash is None else told | {"password_hash": user.password_hash}
+    return told
+
+
+def told_hash(encoded: str | None) -> Document:
+    """A password hash as RabbitMQ tells it: those that it made itself, it can read."""
+    algorithm, _, text = (encoded or "").partition("$")
+    if algorithm.startswith(RABBITMQ_HASHES):
+        return {"password_hash": text, "hashing_algorithm": algorithm}
+    return {"password_hash": encoded or "", "hashing_algorithm": "weft_scrypt"}
+
+
+def read_hash(text: str, algorithm: object) -> str:
+    """A password hash as weft keeps it; RabbitMQ's are kept under the name of their algorithm."""
+    return text if text.startswith("scrypt$") else f"{algorithm or RABBITMQ_HASH_DEFAULT}${text}"
 
 
 def _policy(policy: ResourcePolicy) -> Document:
@@ -178,10 +191,8 @@ async def _user(manager: Manager, caller: Caller, row: Document) -> None:
     encoded = row.get("password_hash")
     if isinstance(row.get("password"), str):
         values["password"] = row["password"]
-    elif isinstance(encoded, str) and encoded.startswith("scrypt$"):
-        values["password_hash"] = encoded
-    elif encoded:
-        LOG.warning("import: user %s has a hash of another kind, give it a password", row.get("name"))
+    elif isinstance(encoded, str) and encoded:
+        values["password_hash"] = read_hash(encoded, row.get("hashing_algorithm"))
     await manager.create(caller, "user", "/", _text(row, "name"), values)
 
 

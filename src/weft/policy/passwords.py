@@ -1,7 +1,7 @@
 """Passwords as salted, slow hashes.
 
 Owns the encoding `scrypt$n$r$p$salt$hash` (salt and hash in base64) and the only two things done with it: make and
-verify.
+verify. Hashes that RabbitMQ made, `ALGORITHM$…` with its own name of the algorithm, are verified too, never made.
 A password comes in as text or bytes, a line that describes itself comes out, so that costs can be raised without a new
 format.
 It must never log, keep or compare a password in clear, and never run on the loop's thread: it is slow by intent.
@@ -25,6 +25,8 @@ _BLOCKS = 8
 _LANES = 1
 _SALT_BYTES = 16
 _HASH_BYTES = 32
+RABBITMQ = {"rabbit_password_hashing_sha256": "sha256", "rabbit_password_hashing_sha512": "sha512"}
+_RABBITMQ_SALT_BYTES = 4
 
 
 def hash_password(password: str | bytes, cost: int = COST_DEFAULT) -> str:
@@ -41,9 +43,34 @@ def decoy_hash(cost: int = COST_DEFAULT) -> str:
 
 def verify_password(password: str | bytes, encoded: str) -> bool:
     """Is it the password this line was made from?"""
+    if foreign := _parse_rabbitmq(encoded):
+        name, salt, expected = foreign
+        data = password.encode() if isinstance(password, str) else password
+        return hmac.compare_digest(hashlib.new(name, salt + data).digest(), expected)
     cost, blocks, lanes, salt, expected = parse_hash(encoded)
     actual = _scrypt(password, salt, cost=cost, blocks=blocks, lanes=lanes, length=len(expected))
     return hmac.compare_digest(actual, expected)
+
+
+def check_hash(encoded: str) -> None:
+    """ConfigError if this line is no password hash."""
+    if _parse_rabbitmq(encoded) is None:
+        parse_hash(encoded)
+
+
+def _parse_rabbitmq(encoded: str) -> tuple[str, bytes, bytes] | None:
+    """(digest's name, salt, hash) of a line that RabbitMQ made; None if it is another kind."""
+    algorithm, _, text = encoded.partition("$")
+    name = RABBITMQ.get(algorithm)
+    if name is None:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise ConfigError("a password hash of RabbitMQ's must be base64") from None
+    if len(data) != _RABBITMQ_SALT_BYTES + hashlib.new(name).digest_size:
+        raise ConfigError("a password hash of RabbitMQ's has a wrong length")
+    return name, data[:_RABBITMQ_SALT_BYTES], data[_RABBITMQ_SALT_BYTES:]
 
 
 def parse_hash(encoded: str) -> tuple[int, int, int, bytes, bytes]:

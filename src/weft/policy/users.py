@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from weft.model.errors import ConfigError, Refused
-from weft.policy.passwords import parse_hash
+from weft.policy.passwords import check_hash
 from weft.policy.permissions import Permissions, check_patterns
 from weft.policy.topics import Topics, check_topics
 from weft.store import Limit, Permission, Store, TopicPermission, User
@@ -46,7 +46,7 @@ class Registry:
         """Make a user, or replace one."""
         _check_name("user", name)
         if password_hash is not None:
-            parse_hash(password_hash)
+            check_hash(password_hash)
         return self._put(User(name, password_hash, tuple(tags)))
 
     def change_user(
@@ -55,7 +55,7 @@ class Registry:
         """Change what is given; (before, after)."""
         before = self.user(name)
         if password_hash is not None:
-            parse_hash(password_hash)
+            check_hash(password_hash)
         after = replace(
             before,
             password_hash=before.password_hash if password_hash is None else password_hash,

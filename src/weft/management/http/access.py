@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from weft.management.classes.users import topic_name
-from weft.management.definitions import export, import_
+from weft.management.definitions import export, import_, read_hash
 from weft.management.http import rabbit
 from weft.management.http.request import BODY_BYTES_MAX, Ask, done, listed, told
 from weft.management.http.route import PAGED, Route
@@ -84,7 +84,8 @@ async def _put_user(ask: Ask) -> web.Response:
         raise Refused("'tags' must be a list of strings, or text with commas", 400)
     values = {"tags": tags, "password": ask.field(body, "password", str, None)}
     if values["password"] is None and body.get("password_hash"):
-        values = {"tags": tags, "password_hash": ask.field(body, "password_hash", str, None)}
+        encoded = read_hash(ask.field(body, "password_hash", str, ""), body.get("hashing_algorithm"))
+        values = {"tags": tags, "password_hash": encoded}
     is_new = name not in [user.name for user in ask.site.manager.host.policy.users()]
     await ask.site.manager.create(ask.caller, "user", "/", name, values)
     return done(is_new)

@@ -197,8 +197,8 @@ def consumer(row: Row, node: str) -> dict[str, Any]:
 
 def user(row: Row) -> dict[str, Any]:
     """A user."""
-    about = {"name": row["name"], "tags": list(row["tags"]), "limits": limits(row, "user")["value"]}
-    return {**about, "hashing_algorithm": "weft_scrypt"}
+    about: dict[str, Any] = {"name": row["name"], "tags": list(row["tags"]), "limits": limits(row, "user")["value"]}
+    return about
 
 
 def topic_permission(row: Row) -> dict[str, Any]:
