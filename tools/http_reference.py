@@ -25,7 +25,8 @@ Lists take `page`, `page_size` (at most 500), `name`, `use_regex`, `sort`, `sort
 something answers 201, or 204 if it was there; deleting answers 204; a refusal is `{"error": …, "reason": …}`.
 
 Definitions of RabbitMQ can be taken over with their users: its password hashes (SHA-256, SHA-512) are kept, verified
-and exported as they came. Hashes that weft made are its own (scrypt), and mean nothing to RabbitMQ.
+and exported as they came. A hash that weft made (scrypt) is exported as `weft_password_hash`; RabbitMQ takes such a
+user over without a password.
 
 <!-- Generated from the tables of routes by tools/http_reference.py. -->
 

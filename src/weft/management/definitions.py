@@ -30,6 +30,7 @@ VERSION = "3.13.0"
 """The RabbitMQ whose definitions these are like."""
 CHUNK = 200
 """Objects made and stored together, before the loop turns."""
+OWN_HASH = "weft_password_hash"
 RABBITMQ_HASHES = "rabbit_password_hashing_"
 RABBITMQ_HASH_DEFAULT = "rabbit_password_hashing_sha256"
 _OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
@@ -80,11 +81,12 @@ def _told_user(user: User, limits: Row) -> Document:
 
 
 def told_hash(encoded: str | None) -> Document:
-    """A password hash as RabbitMQ tells it: those that it made itself, it can read."""
+    """A password hash as RabbitMQ tells it. It would refuse one that it cannot read, so ours is beside an empty one."""
     algorithm, _, text = (encoded or "").partition("$")
     if algorithm.startswith(RABBITMQ_HASHES):
         return {"password_hash": text, "hashing_algorithm": algorithm}
-    return {"password_hash": encoded or "", "hashing_algorithm": "weft_scrypt"}
+    own = {OWN_HASH: encoded} if encoded else {}
+    return {"password_hash": "", "hashing_algorithm": RABBITMQ_HASH_DEFAULT, **own}
 
 
 def read_hash(text: str, algorithm: object) -> str:
@@ -188,7 +190,7 @@ async def _user(manager: Manager, caller: Caller, row: Document) -> None:
     tags = row.get("tags") or []
     tags = [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else [str(tag) for tag in tags]
     values: Document = {"tags": tags} | _limits(row.get("limits"))
-    encoded = row.get("password_hash")
+    encoded = row.get(OWN_HASH) or row.get("password_hash")
     if isinstance(row.get("password"), str):
         values["password"] = row["password"]
     elif isinstance(encoded, str) and encoded:
