@@ -7,11 +7,13 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aio_pika
 import aiohttp
 import pytest
 import pytest_asyncio
+from flower.utils.broker import Broker
 from prometheus_client.parser import text_string_to_metric_families
 
 import weft
@@ -188,12 +190,17 @@ async def test_every_class_is_served(browser: Browser) -> None:
     assert (await browser.ask("GET", "/api/weft/ghost"))[0] == 404
 
 
-async def test_flower_reads_its_queues(browser: Browser, served: weft.Node) -> None:
-    """What Celery Flower asks of RabbitMQ: the queues of a virtual host within two seconds, by name."""
+async def test_flower_reads_its_queues(served: weft.Node) -> None:
+    """Celery Flower's own code, which asks for the queues of a virtual host and gives up after two seconds."""
     served.declare_queue("celery")
     await served.send("celery", b"{}")
-    rows = await browser.get("/api/queues/%2F")
-    (celery,) = [row for row in rows if row["name"] == "celery"]
+    api = f"http://guest:guest@127.0.0.1:{served.http_port}/api/"
+    flower = Broker("amqp://guest:guest@127.0.0.1//", http_api=api)
+    rows: list[dict[str, Any]] = []
+    async with asyncio.timeout(50):
+        while not rows:  # it answers with none when the machine was too busy for its two seconds
+            rows = await flower.queues(["celery"])
+    (celery,) = rows
     assert (celery["messages"], celery["messages_unacknowledged"], celery["consumers"]) == (1, 0, 0)
 
 
@@ -222,10 +229,26 @@ async def test_rabbitmqadmin(served: weft.Node, tmp_path: Path) -> None:
         run("declare", "user", "name=ann", "password=ann", "tags=monitoring")
         run("declare", "permission", "vhost=green", "user=ann", "configure=.*", "write=.*", "read=.*")
         assert "green" in run("list", "permissions")
+        run("declare", "policy", "name=short", "pattern=^admin", 'definition={"max-length":1}', "apply-to=queues")
+        run("declare", "operator_policy", "name=cap", "pattern=.*", 'definition={"expires":99999}', "priority=2")
+        run("declare", "parameter", "component=shovel", "name=digger", 'value={"src-queue":"a"}')
+        run("declare", "vhost_limit", "vhost=green", "name=max-queues", "value=9")
+        assert "short\t^admin" in run("list", "policies", "name", "pattern")
+        assert "cap" in run("list", "operator_policies", "name")
+        assert "digger" in run("list", "parameters", "name")
+        assert "green" in run("list", "vhost_limits")
+        assert '"policy": "short"' in run("-f", "pretty_json", "list", "queues", "name", "policy")
         run("export", str(tmp_path / "all.json"))
+        run("delete", "policy", "name=short")
+        run("delete", "operator_policy", "name=cap")
+        run("delete", "parameter", "component=shovel", "name=digger")
         run("delete", "queue", "name=admin")
         run("import", str(tmp_path / "all.json"))
-        assert "admin" in run("list", "queues", "name")
+        assert '"policy": "short"' in run("-f", "pretty_json", "list", "queues", "name", "policy")
+        assert "digger" in run("list", "parameters", "name")
+        run("delete", "policy", "name=short")
+        run("delete", "operator_policy", "name=cap")
+        run("delete", "parameter", "component=shovel", "name=digger")
         run("delete", "vhost", "name=green")
         run("delete", "user", "name=ann")
 

@@ -62,7 +62,11 @@ class WebServer:
         """Listen; Unavailable if that cannot be."""
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_known])
         for route in ROUTES:
-            app.router.add_route(route.method, route.path, self._serve(route))
+            serve = self._serve(route)
+            app.router.add_route(route.method, route.path, serve)
+            if route.method == "GET":
+                # RabbitMQ does not mind slashes at the end, and Flower writes `/api/queues//` for the default host.
+                app.router.add_route("GET", route.path + "{slashes:/+}", serve)
         for path, serve, end in self._others:
             app.router.add_get(path, serve)
             app.on_shutdown.append(end)
