@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -252,7 +253,7 @@ SERVICE = textwrap.dedent("""
 
     async def main():
         async with weft.connect(sys.argv[1]) as fabric:
-            @fabric.service("rolling", concurrency=4)
+            @fabric.service("rolling", concurrency=4, presence_s=600)
             async def rolling(request):
                 await asyncio.sleep(0.005)
                 return request.body
@@ -302,3 +303,32 @@ def test_a_rolling_restart_fails_no_request(life: Life) -> None:
                 instance.wait()
     assert len(answered) > 50
     assert not failed
+
+
+def resolve(life: Life, service: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", "directory", "--url", life.url, "--json", "resolve", service]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.timeout(300)
+def test_the_node_withdraws_a_service_that_is_killed(life: Life) -> None:
+    """Instances announce themselves every ten minutes here: whatever is known sooner is the node's own."""
+    with sync.connect(life.url) as fabric:
+
+        @fabric.service("rolling", presence_s=600)
+        def rolling(_request: Message) -> None:
+            return None
+
+        rolling.start()
+        instance = start_instance(life.url)
+        told = fabric.watch("rolling")
+        try:
+            assert {next(told)[1], next(told)[1]} == {"up"}
+        finally:
+            instance.kill()
+        assert instance.wait(60) == -signal.SIGKILL
+        lost, state = next(told)
+        assert (lost == fabric.name, state) == (False, "down")
+        assert [row["value"]["instances"] for row in json.loads(resolve(life, "rolling").stdout)] == [[fabric.name]]
+        rolling.stop()
+        assert resolve(life, "rolling").returncode == 1

@@ -144,6 +144,10 @@ class Topology:
             self._ends.add(event.conn, tables.vhost, name, event.link)
         return [*changes, self.claim(tables.vhost, event, attached.link)]
 
+    def container_of(self, conn: int) -> str:
+        """What the peer of a connection calls itself."""
+        return self._containers.get(conn, "")
+
     def _appear(self, tables: Tables, address: str) -> list[Change]:
         if address.startswith("$") and address not in tables.queues:
             return self.appear(tables.vhost, address)

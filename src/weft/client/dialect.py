@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from weft.model.client_events import Opened
+from weft.model.services import INSTANCE
 
 
 class Dialect(NamedTuple):
@@ -34,6 +35,8 @@ class Dialect(NamedTuple):
     """Can replies be had by a topic of the client's own? Otherwise the broker makes an address."""
     keeps_replies: bool
     """Can a subscription outlive its connection by a time of the client's choice?"""
+    serving: tuple[str, ...] = ()
+    """Capabilities of a receiver that is an instance of a service, where the node keeps track of those."""
 
     def publishing(self, topic: str) -> tuple[str, str | None, tuple[str, ...]]:
         """(address, subject, capabilities) to publish under a topic."""
@@ -52,7 +55,7 @@ def dialect(peer: Opened) -> Dialect:
     version = str(peer.properties.get("version", ""))
     relay = "ANONYMOUS-RELAY" in peer.capabilities
     if product == "weft":
-        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), (), relay, True, True)
+        return Dialect("weft", "/exchanges/amq.topic", "/topic/{}", True, (), (), relay, True, True, (INSTANCE,))
     if (
         product == "rabbitmq"
         and version.split(".", maxsplit=1)[0].isdigit()

@@ -20,6 +20,7 @@ from weft.client.receiving import Receiver
 from weft.client.replies import ERROR_HEADER
 from weft.client.tickets import Slots, Work, caller, sleep, within
 from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
+from weft.model.services import presence_topic
 from weft.net.backoff import delays
 
 if TYPE_CHECKING:
@@ -61,13 +62,17 @@ class Service:
 
     async def start(self) -> None:
         """Make the queue, announce the instance, serve."""
-        self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+        self._receiver = self._receive()
         await self._receiver.ready()
         self._asked = self._fabric.subscribe(presence_topic(self.name, "ask"))
         await self._asked.ready()
         self._taking = Work(self._serve)
         self._works = [Work(self._answer_asked), Work(self._announce_often)]
         await self._announce("up")
+
+    def _receive(self) -> Receiver:
+        capabilities = list(self._fabric.dialect.serving)
+        return self._fabric.receive(self.name, accept="explicit", credit=self._concurrency, capabilities=capabilities)
 
     async def stop(self, drain_s: float = 30.0) -> None:
         """Take no more requests, finish those that are begun, and go."""
@@ -114,7 +119,7 @@ class Service:
                     break
                 LOG.warning("service %s: %s", self.name, error)
                 await sleep(next(pauses))
-                self._receiver = self._fabric.receive(self.name, accept="explicit", credit=self._concurrency)
+                self._receiver = self._receive()
             except WeftError:
                 break  # the client is closed
         return None
@@ -174,9 +179,13 @@ class Service:
         await self._fabric.publish(presence_topic(self.name), note, durable=False, ttl_ms=10_000)
 
     async def _announce_often(self) -> None:
+        told, due = self._fabric.core.connections, monotonic() + self._presence_s
         while not self._stopping:
-            await sleep(self._presence_s)
-            if not self._stopping and self._fabric.is_connected:
+            await sleep(min(self._presence_s, PRESENCE_S))
+            # The node has said that a lost connection's instance is gone, and does not know when the next word is due.
+            is_new = self._fabric.core.connections != told
+            if not self._stopping and self._fabric.is_connected and (is_new or monotonic() >= due):
+                told, due = self._fabric.core.connections, monotonic() + self._presence_s
                 await self._announce("up")
 
     async def _answer_asked(self) -> None:
@@ -187,11 +196,6 @@ class Service:
                 await self._announce("up")
         except WeftError:
             return  # the client is closed
-
-
-def presence_topic(name: str, verb: str = "is") -> str:
-    """The topic under which the instances of a service announce themselves, or are asked to."""
-    return f"weft.presence.{verb}.{name.replace('/', '.').strip('.')}"
 
 
 def read_note(message: Message) -> tuple[str, str, float] | None:

@@ -5,11 +5,11 @@ It must never know a controller: what entries mean is decided by whoever reads t
 `open_directory` chooses by url: `embedded:` (the default) or `zookeeper://host:port[,host:port…]/root`.
 """
 
-from weft.directory.base import Difference, Directory, Entry, Watch, Watcher
+from weft.directory.base import Difference, Directory, Entry, Value, Watch, Watcher
 from weft.directory.embedded import Embedded, Keeper
 from weft.model.errors import ConfigError
 
-__all__ = ["Difference", "Directory", "Embedded", "Entry", "Watch", "Watcher", "open_directory"]
+__all__ = ["Difference", "Directory", "Embedded", "Entry", "Value", "Watch", "Watcher", "open_directory"]
 
 
 def open_directory(url: str, node: str, keeper: Keeper | None = None) -> Directory:

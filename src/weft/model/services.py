@@ -13,9 +13,16 @@ BRIDGE_ARGUMENT = "x-weft-bridge"
 """Argument of a queue that serves one route to another node: that node's name."""
 ARGUMENT = "x-weft-service"
 """Argument of a queue from which a service takes its requests: the service's name."""
+INSTANCE = "weft:service"
+"""Capability of a receiver's source: it is an instance of a service, and present while it is attached."""
 GATEWAY_EXCHANGE = "service_gateway.direct"
 IMPL_EXCHANGE = "service_impl.direct"
 REPLY_EXCHANGE = "service_res.direct"
+
+
+def presence_topic(name: str, verb: str = "is") -> str:
+    """The topic under which the instances of a service are announced, or are asked to say that they are there."""
+    return f"weft.presence.{verb}.{name.removeprefix(SCHEME).replace('/', '.').strip('.')}"
 
 
 def request_name(service: str) -> str:

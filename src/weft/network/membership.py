@@ -18,6 +18,7 @@ from weft.federation import Federation
 from weft.management import Host, Management
 from weft.model.errors import Unavailable
 from weft.network import classes, gossip
+from weft.network.presence import Presence
 from weft.network.runner import LOG, Network
 from weft.network.services import Services
 from weft.network.settings import Settings
@@ -44,6 +45,7 @@ class Membership:
         network = self.network
         self._desk.watch(network.on_binding)
         services = self.services = Services(network, self.directory, self._desk.make_exchange, host.engine.queue_stats)
+        self._watch_instances(host, services)
         if isinstance(self.directory, Embedded):
             gossip.join(self.directory, network)
         classes.register(management.manager, network, self.directory, services)
@@ -61,6 +63,13 @@ class Membership:
             await self._follow(settings, services)
         else:
             self._follower = asyncio.get_running_loop().create_task(self._follow_soon(settings, services))
+
+    def _watch_instances(self, host: Host, services: Services) -> None:
+        topology = self._topology
+        presence = Presence(topology.container_of, services.on_came, services.on_left)
+        claim = topology.claim
+        topology.claim = lambda vhost, event, link: presence.claim(vhost, event, claim(vhost, event, link))
+        host.driver.add_controller(presence)
 
     async def _follow(self, settings: Settings, services: Services) -> None:
         await self.directory.start()

@@ -18,7 +18,7 @@ from weft.federation import Federation, Joined, Left, Link, Post, Route, Step, c
 from weft.federation.desk import Desk
 from weft.model.actions import Action
 from weft.model.changes import Change
-from weft.model.errors import ConfigError, Refused, RemoteProtocolError
+from weft.model.errors import ConfigError, Refused, RemoteProtocolError, WeftError
 from weft.model.events import (
     ConnectionClosed,
     DialFailed,
@@ -175,6 +175,17 @@ class Network:
         """Make changes of the broker's; only on the loop's thread."""
         if self._driver is not None:
             self._driver.apply(changes)
+
+    def publish(self, vhost: str, exchange: str, key: str, body: bytes, properties: dict[str, Any]) -> None:
+        """Publish a message of the node's own, soon."""
+        if self._driver is not None:
+            self.spawn(self._publish(self._driver, vhost, exchange, key, body, properties))
+
+    async def _publish(self, driver: Driver, *message: Any) -> None:
+        try:
+            await driver.local.send(*message)
+        except WeftError as error:
+            LOG.warning("a message of the node's own was not published: %s", error)
 
     # what happens
 

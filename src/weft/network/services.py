@@ -2,7 +2,8 @@
 
 Owns, at a node where a service runs, its queue, exchange and routes to the gateways; at a gateway, the queue where
 requests wait for whoever serves. A queue with the argument `x-weft-service` is all a service makes; entries of the
-directory tell everyone else; what was made goes when the service does.
+directory tell everyone else; what was made goes when the service does. Instances that say who they are (`presence`)
+are in the entry by name, whatever queue they serve from, and out of it in the turn in which they are lost.
 It must not know who calls a service, or move a request itself.
 Rule: the talk's names. Clients publish to `service_gateway.direct` with the key `NAME.request`; implementations consume
 from `NAME.request.impl`, bound to `service_impl.direct` (docs/guides/network.md, "Services").
@@ -11,21 +12,28 @@ from `NAME.request.impl`, bound to `service_impl.direct` (docs/guides/network.md
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import quote
 
-from weft.directory import Difference, Directory
+from weft.directory import Difference, Directory, Value
 from weft.federation import Route
 from weft.model.changes import Change
 from weft.model.errors import Refused, Unavailable
-from weft.model.services import GATEWAY_EXCHANGE, IMPL_EXCHANGE, request_name
+from weft.model.services import GATEWAY_EXCHANGE, IMPL_EXCHANGE, presence_topic, request_name
+from weft.network.presence import Instance
 from weft.network.runner import LOG, Network
 
 SERVICES = "/services"
 GATEWAY = "gateway"
 """Role of the links by which services are announced."""
 PRESENCE_S = 0.2
-"""How often a node looks whether its services still have someone who serves."""
+"""How often a node looks whether services whose instances do not say who they are still have someone who serves."""
+NOTE_S = 2.0
+"""When the next word of an instance is due, in the note that the node writes for it: as often as clients write them."""
+NOTE_EXCHANGE = "amq.topic"
 BACKLOG_MAX = 10
 """Requests of one route that wait at a node for its service: few, so that whoever is free gets the next one."""
 PLAIN = "{}"
@@ -38,7 +46,15 @@ class _Served:
     service: str
     vhost: str
     queue: str
+    is_routed: bool
+    """Do requests come from gateways? Otherwise whoever knows its queue sends there."""
+    instances: Counter[str] = field(default_factory=Counter)
+    """Links of each instance that says who it is."""
     is_present: bool = False
+    entry: Value | None = None
+    """What the directory is to say; None: nothing."""
+    is_told: bool = True
+    is_telling: bool = False
 
 
 class Services:
@@ -89,12 +105,51 @@ class Services:
         key = (vhost, queue)
         if is_made and isinstance(service, str) and service and "/" not in service:
             if key not in self._served:
-                self._served[key] = _Served(service, vhost, queue)
+                self._served[key] = _Served(service, vhost, queue, is_routed=True)
                 self._bind(self._served[key])
+                self._look_at(self._served[key])
         elif not is_made and key in self._served:
             served = self._served.pop(key)
             if served.is_present:
                 self._withdraw(served)
+
+    def on_came(self, instance: Instance) -> None:
+        """An instance is about to be attached: seen to in the next turn."""
+        asyncio.get_running_loop().call_soon(self._on_instance, instance, 1)
+
+    def on_left(self, instance: Instance) -> None:
+        """An instance is gone."""
+        asyncio.get_running_loop().call_soon(self._on_instance, instance, -1)
+
+    def _on_instance(self, instance: Instance, change: int) -> None:
+        key = (instance.vhost, instance.queue)
+        served = self._served.get(key)
+        if served is None:
+            if change < 0 or "/" in instance.queue or not instance.name:
+                return
+            served = self._served[key] = _Served(instance.queue, *key, is_routed=False)
+        before = served.instances[instance.name]
+        served.instances[instance.name] += change
+        after = served.instances[instance.name]
+        if not after:
+            del served.instances[instance.name]
+        if bool(before) == bool(after):
+            return
+        self._look_at(served)
+        if after or not self._is_elsewhere(served.service, instance.name):
+            self._note(served, instance.name, "up" if after else "down")
+
+    def _is_elsewhere(self, service: str, instance: str) -> bool:
+        """Has an instance that left this node come to another?"""
+        others = (facts for facts in self._known.get(service, {}).values() if facts.get("node") != self._name)
+        return any(isinstance(names := facts.get("instances"), list) and instance in names for facts in others)
+
+    def _note(self, served: _Served, instance: str, state: str) -> None:
+        """Tell who watches a service, as the instance itself would."""
+        note = {"service": served.service, "instance": instance, "state": state, "every_s": NOTE_S}
+        properties = {"content_type": "application/json", "expiration": str(int(NOTE_S * 5_000))}
+        topic = presence_topic(served.service)
+        self._network.publish(served.vhost, NOTE_EXCHANGE, topic, json.dumps(note).encode(), properties)
 
     def _bind(self, served: _Served) -> None:
         network = self._network
@@ -103,36 +158,72 @@ class Services:
         network.apply(network.desk.rebind(served.vhost, IMPL_EXCHANGE, served.queue, [key], []))
 
     def _look(self) -> None:
-        """Presence: a service is there while somebody consumes from its queue."""
+        """Presence of those who do not say who they are, and what the directory could not be told."""
         self._rearm()
-        for served in self._served.values():
+        for key, served in list(self._served.items()):
+            self._look_at(served)
+            if not (served.is_routed or served.is_present) and served.is_told:
+                del self._served[key]
+
+    def _look_at(self, served: _Served) -> None:
+        """A service is there while an instance is, or somebody consumes from its queue."""
+        is_present = bool(served.instances)
+        if served.is_routed and not is_present:
             counts = self._counts(served.vhost, served.queue)
             is_present = counts is not None and counts[2] > 0
-            if is_present and not served.is_present:
-                served.is_present = True
-                self._announce(served)
-            elif served.is_present and not is_present:
-                served.is_present = False
-                self._withdraw(served)
-            elif is_present:
-                self._route(served)
+        if is_present:
+            self._announce(served)
+        elif served.is_present:
+            self._withdraw(served)
+        elif not served.is_told:
+            self._tell(served)
 
     def _rearm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(PRESENCE_S, self._look)
 
     def _announce(self, served: _Served) -> None:
-        gateways = [row["peer"] for row in self._gateways()]
-        value = {"node": self._network.federation.node, "queue": served.queue, "gateways": gateways}
-        self._spawn(self._directory.put(self._path(served), value, ephemeral=True))
-        self._route(served)
-        LOG.info("service %s is here", served.service)
+        gateways = [row["peer"] for row in self._gateways()] if served.is_routed else []
+        instances = sorted(served.instances)
+        entry = {"node": self._name, "queue": served.queue, "gateways": gateways, "instances": instances}
+        if not served.is_present:
+            served.is_present = True
+            LOG.info("service %s is here", served.service)
+        if entry != served.entry or not served.is_told:
+            served.entry = entry
+            self._tell(served)
+        if served.is_routed:
+            self._route(served)
 
     def _withdraw(self, served: _Served) -> None:
-        for route in self._network.federation.routes():
-            if route["name"].startswith(f"service:{served.service}:"):
-                self._network.remove_route(route["name"])
-        self._spawn(self._directory.delete(self._path(served)))
+        served.is_present = False
+        served.entry = None
+        if served.is_routed:
+            for route in self._network.federation.routes():
+                if route["name"].startswith(f"service:{served.service}:"):
+                    self._network.remove_route(route["name"])
+        self._tell(served)
         LOG.info("service %s has left", served.service)
+
+    def _tell(self, served: _Served) -> None:
+        """Have the directory say what is so now; one word after the other, for a late one must not win."""
+        served.is_told = False
+        if not served.is_telling:
+            served.is_telling = True
+            self._network.spawn(self._write(served))
+
+    async def _write(self, served: _Served) -> None:
+        try:
+            while not served.is_told:
+                entry = served.entry
+                if entry is None:
+                    await self._directory.delete(self._path(served))
+                else:
+                    await self._directory.put(self._path(served), entry, ephemeral=True)
+                served.is_told = served.entry is entry
+        except Unavailable as error:
+            LOG.warning("the directory did not hear of a service: %s", error)
+        finally:
+            served.is_telling = False
 
     def _route(self, served: _Served) -> None:
         """Take requests from every gateway there is a link to."""
@@ -158,7 +249,12 @@ class Services:
         return [link for link in self._network.federation.links() if link["role"] == GATEWAY]
 
     def _path(self, served: _Served) -> str:
-        return f"{SERVICES}/{served.service}/{self._network.federation.node}"
+        place = self._name if served.vhost == "/" else f"{self._name}:{quote(served.vhost, safe='')}"
+        return f"{SERVICES}/{served.service}/{place}"
+
+    @property
+    def _name(self) -> str:
+        return self._network.federation.node
 
     # a gateway
 
@@ -196,15 +292,6 @@ class Services:
                 network.apply(network.desk.rebind("/", GATEWAY_EXCHANGE, queue, [], [key]))
         except Refused as refused:
             LOG.warning("requests for service %s cannot be taken here: %s", service, refused)
-
-    def _spawn(self, work: object) -> None:
-        async def quietly() -> None:
-            try:
-                await work  # type: ignore[misc]
-            except Unavailable as error:
-                LOG.warning("the directory did not hear of a service: %s", error)
-
-        self._network.spawn(quietly())
 
 
 def _names(facts: dict[str, object], node: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 import weft
 from unit.network.fabric import Nodes, keys, take, until
 
@@ -109,3 +111,35 @@ async def test_entries_reach_every_node_and_the_late_ones() -> None:
         await until(lambda: len(_below(fabric.nodes["d"], "/addresses")) == 1)
         await fabric.nodes["d"].directory.delete("/addresses/orders")
         await until(lambda: not _below(fabric.nodes["a"], "/addresses"))
+
+
+@pytest.mark.timeout(300)
+async def test_instances_are_in_the_directory_for_as_long_as_they_are_attached() -> None:
+    async with Nodes() as fabric:
+        for name in ("a", "b"):
+            await fabric.add(name)
+        fabric.link("a", "b")
+        here, there = fabric.nodes["a"], fabric.nodes["b"]
+
+        def instances(node: weft.Node, service: str) -> list[object]:
+            found = [entry for entry in node.directory.known() if entry.path == f"/services/{service}/a"]
+            return [name for entry in found for name in entry.value["instances"]]
+
+        async with weft.connect(fabric.url("a")) as one, weft.connect(fabric.url("a")) as two:
+            for client in (one, two):
+                for service in ("greet", f"service://{SERVICE}"):
+
+                    @client.service(service)
+                    async def answer(_request: object) -> None:
+                        return None
+
+                    await answer.start()
+            both = sorted([one.name, two.name])
+            await until(lambda: instances(there, "greet") == instances(there, SERVICE) == both, 60)
+            for connection in list(here._running.driver.connections.values()):
+                if here._running.topology.container_of(connection.conn_id) == one.name:
+                    connection.transport.abort()
+            await until(lambda: one.core.connections == 2 and instances(there, "greet") == both, 60)
+            await one.close()
+            await until(lambda: instances(there, "greet") == instances(there, SERVICE) == [two.name], 60)
+        await until(lambda: not _below(there, "/services"), 60)

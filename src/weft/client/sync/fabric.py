@@ -24,13 +24,14 @@ from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.replies import Asking, Replies
 from weft.client.sync.receiving import Receiver
-from weft.client.sync.service import PRESENCE_S, Service, presence_topic, read_note
+from weft.client.sync.service import PRESENCE_S, Service, read_note
 from weft.client.sync.sessions import Session
 from weft.client.sync.steps import Pipeline
 from weft.client.threads import Ticket, home_loop, near_loop, until_stopped
 from weft.client.url import arrange, targets
 from weft.model.client_events import Opened
 from weft.model.errors import LocalProtocolError, Undelivered
+from weft.model.services import presence_topic
 
 if TYPE_CHECKING:
     from weft.client.signing import Signer
@@ -228,8 +229,8 @@ class Fabric:
     def _outlet(self, key: str, address: str, capabilities: Sequence[str]) -> Outlet:
         core = self.core
         target: str | None = address or None
-        capabilities = capabilities or self._dialect.queues
-        if len(self._outlets) >= OUTLETS_MAX and self._dialect.has_relay and not capabilities:
+        capabilities = capabilities or self.dialect.queues
+        if len(self._outlets) >= OUTLETS_MAX and self.dialect.has_relay and not capabilities:
             target = None
             shared = self._outlets.get("")
             if shared is not None and shared.error is None:
@@ -271,7 +272,7 @@ class Fabric:
         filters = dict(filters or {})
         if selector is not None:
             filters["apache.org:selector-filter:string"] = selector
-        options.setdefault("capabilities", list(self._dialect.queues))
+        options.setdefault("capabilities", list(self.dialect.queues))
         inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
         return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
 
@@ -289,7 +290,8 @@ class Fabric:
     # topics
 
     @property
-    def _dialect(self) -> Dialect:
+    def dialect(self) -> Dialect:
+        """How the node wants to be spoken to."""
         peer = self.core.peer or self.core.last_peer
         if peer is None:
             raise LocalProtocolError("the client is not open: use it inside `with`, or call open()")
@@ -308,7 +310,7 @@ class Fabric:
         **properties: Any,
     ) -> None:
         """Publish a message under a topic, `words.with.dots`, to whoever is subscribed; nobody is fine too."""
-        address, subject, capabilities = self._dialect.publishing(topic)
+        address, subject, capabilities = self.dialect.publishing(topic)
         data, content_type = encode(body)
         properties["durable"] = durable
         if subject is not None:
@@ -346,7 +348,7 @@ class Fabric:
         >>> main()
         doc.prices.gold 2650
         """
-        address, capabilities = self._dialect.subscribing(topic)
+        address, capabilities = self.dialect.subscribing(topic)
         options: dict[str, Any] = {"capabilities": list(capabilities)}
         if name is not None:
             options |= {"name": name, "durable": 2, "expiry": "never"}
@@ -425,7 +427,7 @@ class Fabric:
         if headers:
             properties["headers"] = dict(headers)
         deadline = monotonic() + timeout_s
-        relay = "" if self._dialect.has_relay else address
+        relay = "" if self.dialect.has_relay else address
         if not relay:
             properties["to"] = address
         outlet = self._outlets.get(relay)
@@ -439,7 +441,7 @@ class Fabric:
         with self._making:
             replies = self._replies
             if replies is None or replies.error is not None:
-                replies = self._replies = Replies(self.core, self._dialect)
+                replies = self._replies = Replies(self.core, self.dialect)
         if not replies.is_ready:
             ticket = Ticket(monotonic() + timeout_s)
             replies.when_attached(ticket)
