@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from ssl import SSLContext
 from time import monotonic_ns, time_ns
 from typing import Any, Literal, Self
 
@@ -138,8 +139,7 @@ class Node:
             life.callback(self._stop_listening)
             life.callback(listen_here(self.name, driver.accept))
             for place in configuration.listen:
-                tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
-                self.listeners.append(await listen(place.endpoint, driver.accept, tls))
+                self.listeners.append(await listen(place.endpoint, driver.accept, _tls(place)))
             if self.listeners:
                 await membership.announce(
                     [f"amqp://{e}" for one in self.listeners if not one.tls for e in one.endpoints]
@@ -442,8 +442,7 @@ class Node:
         sockets = WebSockets(self._running.driver.accept, self._configuration.http_origins)
         server.add(PATH, sockets.serve, sockets.close)
         life.push_async_callback(server.close)
-        tls = server_context(place.tls_cert, place.tls_key) if place.tls_cert and place.tls_key else None
-        await server.start(place.endpoint.host, place.endpoint.port, tls)
+        await server.start(place.endpoint.host, place.endpoint.port, _tls(place))
         self.http_port = server.port
 
     def _make_engine(self) -> Engine:
@@ -459,6 +458,13 @@ class Node:
         return Engine(
             limits, node=self.name, version=__version__, seed=seed, data_dir=data_dir, durability=level, **times
         )
+
+
+def _tls(place: Listen) -> SSLContext | None:
+    """The context of a listener that has a certificate."""
+    if place.tls_cert is None or place.tls_key is None:
+        return None
+    return server_context(place.tls_cert, place.tls_key, place.tls_ca)
 
 
 def _hash_passwords(users: Sequence[User]) -> list[User]:

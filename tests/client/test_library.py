@@ -29,6 +29,7 @@ def test_examples_in_docstrings() -> None:
         ("amqp://[::1]:7", Target("tcp", "::1", 7)),
         ("weft+memory:here", Target("memory", "here")),
         ("amqp+srv://example.com", Target("srv", "example.com", 5672)),
+        ("amqp+srv://example.com?resolver=[::1]:9", Target("srv", "example.com", 5672, resolver="[::1]:9")),
     ],
 )
 def test_urls(url: str, target: Target) -> None:

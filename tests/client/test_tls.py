@@ -9,28 +9,91 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.config import Configuration, Listen
+from weft.config import Configuration, Listen, Permission, User
 from weft.net.endpoint import Endpoint
 
 
+class Authority:
+    """Signs certificates, each with its key in a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.certificate, self._key = self._make("authority", "-x509", "-days", "2")
+
+    def sign(self, name: str) -> tuple[Path, Path]:
+        """(certificate, key) of a name; the address of this machine is one of its names."""
+        request, key = self._make(name)
+        certificate = self._folder / f"{name}.signed.pem"
+        extensions = self._folder / "extensions"
+        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+        signing = ["-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial"]
+        files = ["-in", str(request), "-out", str(certificate), "-extfile", str(extensions)]
+        _openssl("x509", "-req", "-days", "2", *signing, *files)
+        return certificate, key
+
+    def _make(self, name: str, *options: str) -> tuple[Path, Path]:
+        made, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        _openssl("req", *kind, "-subj", f"/O=Lab/CN={name}", *options, "-keyout", str(key), "-out", str(made))
+        return made, key
+
+    def trusting(self, *own: Path) -> ssl.SSLContext:
+        """The context of a client that trusts it, and shows a certificate of its own."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        if own:
+            context.load_cert_chain(*own)
+        return context
+
+
+def _openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    return certificate, key
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
 
 
-async def test_messages_over_tls(certificate: tuple[Path, Path]) -> None:
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> tuple[Path, Path]:
+    return authority.sign("node")
+
+
+async def test_messages_over_tls(authority: Authority, certificate: tuple[Path, Path]) -> None:
     place = Listen(Endpoint("127.0.0.1", 0), *certificate)
-    trusting = ssl.create_default_context(cafile=str(certificate[0]))
     async with weft.Node(configuration=Configuration(listen=(place,))) as node:
         url = f"amqps://guest:guest@127.0.0.1:{node.ports[0]}"
-        async with weft.connect(url, tls=trusting) as fabric:
+        async with weft.connect(url, tls=authority.trusting()) as fabric:
             await fabric.send_many("tls", [bytes(size) for size in (0, 1, 70_000, 1_000_000)])
             async with fabric.receive("tls") as messages:
                 assert [len((await anext(messages)).data) for _ in range(4)] == [0, 1, 70_000, 1_000_000]
         with pytest.raises(weft.Unavailable, match="certificate"):
             await weft.connect(url, timeout_s=1).open()
+        with pytest.raises(weft.Refused):  # this listener asks nobody for a certificate
+            await weft.connect(f"{url}?mechanism=EXTERNAL", tls=authority.trusting(*certificate)).open()
+
+
+async def test_a_certificate_is_a_login(
+    authority: Authority, stranger: Authority, certificate: tuple[Path, Path]
+) -> None:
+    place = Listen(Endpoint("127.0.0.1", 0), *certificate, authority.certificate)
+    known = User("ada", "unknown to whoever has the certificate")
+    may = Permission("ada", configure=".*", write=".*", read=".*")
+    async with weft.Node(configuration=Configuration(listen=(place,), users=(known,), permissions=(may,))) as node:
+        url = f"amqps://127.0.0.1:{node.ports[0]}?mechanism=EXTERNAL"
+        async with weft.connect(url, tls=authority.trusting(*authority.sign("ada"))) as fabric:
+            await fabric.send("tls", "by certificate")
+            assert [row["user"] for row in node.snapshot()["connections"]] == ["ada"]
+        with pytest.raises(weft.Refused):  # well signed, but not a user
+            await weft.connect(url, tls=authority.trusting(*authority.sign("eve"))).open()
+        with pytest.raises(weft.Refused):  # no certificate, so nobody
+            await weft.connect(url, tls=authority.trusting()).open()
+        with pytest.raises(weft.Unavailable):  # signed by somebody else
+            await weft.connect(url, tls=authority.trusting(*stranger.sign("ada")), timeout_s=2).open()
+        async with weft.connect(f"amqps://guest:guest@127.0.0.1:{node.ports[0]}", tls=authority.trusting()) as fabric:
+            await fabric.send("tls", "by password")

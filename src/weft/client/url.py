@@ -3,7 +3,7 @@
 Owns the forms of URL a client takes and the defaults for what they leave out. Text comes in, targets in the order to be
 tried go out; a `ConfigError` says what is wrong with the text.
 It must never open a socket. Looking up SRV records is the one thing here that asks the network.
-Rule: `amqp://user:password@host:port/vhost`, `amqps://`, `amqp+srv://domain`, `weft+memory:name`.
+Rule: `amqp://user:password@host:port/vhost`, `amqps://`, `amqp+srv://domain` (RFC 2782), `weft+memory:name`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from weft.model.errors import ConfigError, Unavailable
 
 PORT = 5672
 PORT_TLS = 5671
+PORT_DNS = 53
+SRV_TIMEOUT_S = 5.0
+"""Time the name servers have, of what a dial has."""
 URL_DEFAULT = "amqp://localhost"
 MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
 URL_VARIABLE = "WEFT_URL"
@@ -39,6 +42,8 @@ class Target(NamedTuple):
     vhost: str | None = None
     mechanism: str | None = None
     """`EXTERNAL`, `PLAIN` or `ANONYMOUS`; None goes by whether there is a user."""
+    resolver: str | None = None
+    """Of `srv`: the name server to ask, `ADDRESS` or `ADDRESS:PORT`; None asks those of the system."""
 
     @property
     def hostname(self) -> str:
@@ -107,33 +112,40 @@ def _target(text: str) -> Target:
         user,
         unquote(parts.password or ""),
         unquote(path) or None,
-        _mechanism(text, parts.query),
+        *_options(text, parts.query, ("mechanism", "resolver") if kind == "srv" else ("mechanism",)),
     )
 
 
-def _mechanism(text: str, query: str) -> str | None:
+def _options(text: str, query: str, known: Sequence[str]) -> list[str | None]:
+    """The values of the options a URL may have."""
     given = parse_qs(query)
-    unknown = given.keys() - {"mechanism"}
+    unknown = given.keys() - set(known)
     if unknown:
-        raise ConfigError(f"{text!r} has an option {min(unknown)!r}: there is only mechanism=EXTERNAL")
-    chosen = given.get("mechanism", [None])[-1]
-    if chosen not in (None, *MECHANISMS):
+        raise ConfigError(f"{text!r} has an option {min(unknown)!r}: there is only {' and '.join(known)}")
+    values = [given.get(name, [None])[-1] for name in known]
+    if values[0] not in (None, *MECHANISMS):
         raise ConfigError(f"{text!r}: the mechanism is one of {', '.join(MECHANISMS)}")
-    return chosen
+    return values
 
 
 def resolve(target: Target) -> list[Target]:
     """The places an `amqp+srv` target stands for now, best first; any other target is itself. Blocks."""
     if target.kind != "srv":
         return [target]
+    from weft.net.endpoint import parse_endpoint
+
     try:
         from dns import exception, resolver  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise ConfigError(f"{target} needs the package dnspython: install weft[srv]") from None
     try:
-        records = list(resolver.resolve(f"_amqp._tcp.{target.host}", "SRV"))
-    except exception.DNSException as error:
+        asked = resolver.Resolver(configure=target.resolver is None)
+        if target.resolver is not None:
+            server = parse_endpoint(target.resolver, PORT_DNS)
+            asked.nameservers, asked.port = [server.host], server.port
+        answer: Any = asked.resolve(f"_amqp._tcp.{target.host}", "SRV", lifetime=SRV_TIMEOUT_S)
+        # RFC 2782: lower priority first, among equals the heavier more often.
+        records = answer.rrset.processing_order()
+    except (exception.DNSException, ValueError, OSError) as error:
         raise Unavailable(f"{target} has no SRV records: {error}") from error
-    # RFC 2782: lower priority first, among equals the heavier more often.
-    records.sort(key=lambda record: (record.priority, -record.weight * random.random()))  # noqa: S311
     return [target._replace(kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]

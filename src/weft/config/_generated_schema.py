@@ -25,6 +25,7 @@ ENTITIES = (
             Attribute("address", "string", "`HOST:PORT`, an IPv6 address in brackets. Port 0 takes a free one; without a port it is 5672, with TLS 5671.", required=True),
             Attribute("tls_cert", "string", "File with the certificate chain in PEM; makes this a TLS listener. Relative to the configuration file."),
             Attribute("tls_key", "string", "File with the private key of `tls_cert`, without a passphrase."),
+            Attribute("tls_ca", "string", "File with the certificates that may sign those of peers. A peer that shows one may log in by it (SASL EXTERNAL), as the user of its common name; one that shows none logs in as everywhere else."),
         ),
     ),
     Entity(

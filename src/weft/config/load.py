@@ -37,6 +37,8 @@ class Listen:
     endpoint: Endpoint
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_ca: Path | None = None
+    """Who may sign the certificates by which peers log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +249,16 @@ def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path, ta
     certificate, key = row["tls_cert"], row["tls_key"]
     if (certificate is None) != (key is None):
         raise checker.error("tls_cert and tls_key need each other", table, index)
+    authorities = row.get("tls_ca")
+    if authorities is not None and certificate is None:
+        raise checker.error("tls_ca needs tls_cert and tls_key", table, index)
     port = PORT_HTTP if table == "http" else PORT if certificate is None else PORT_TLS
     try:
         endpoint = parse_endpoint(row["address"], port)
     except ConfigError as error:
         raise checker.error(str(error), table, index, "address") from None
-    return Listen(endpoint, folder / certificate if certificate else None, folder / key if key else None)
+    files = (None if name is None else folder / name for name in (certificate, key, authorities))
+    return Listen(endpoint, *files)
 
 
 def _user(row: dict[str, Any], index: int, checker: _Checker) -> User:

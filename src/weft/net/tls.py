@@ -9,17 +9,37 @@ Rule: TLS 1.2 and later, the cipher choice is OpenSSL's default.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from weft.model.errors import ConfigError
 
 
-def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """The context of a listener; the certificate file holds the chain in PEM, the key stands in its own file."""
+def server_context(certificate: Path, key: Path, ca_file: Path | None = None) -> ssl.SSLContext:
+    """The context of a listener; the certificate file holds the chain in PEM, the key stands in its own file.
+
+    With `ca_file` peers are asked for a certificate, and may have none; one that those authorities did not sign ends
+    the connection.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load(context, certificate, key)
+    if ca_file is not None:
+        _trust(context, ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def peer_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """The common name in a peer's certificate, as `getpeercert` gives it; None if it has none, or several.
+
+    >>> peer_name({"subject": ((("organizationName", "Lab"),), (("commonName", "ada"),))})
+    'ada'
+    """
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for kind, value in part if kind == "commonName" and value]
+    return names[0] if len(names) == 1 else None
 
 
 def client_context(
@@ -34,11 +54,7 @@ def client_context(
     elif ca_file is None:
         context.load_default_certs()
     else:
-        _require(ca_file)
-        try:
-            context.load_verify_locations(ca_file)
-        except ssl.SSLError as error:
-            raise ConfigError(f"{ca_file} holds no certificate: {error.reason or error}") from error
+        _trust(context, ca_file)
     if certificate is not None:
         _load(context, certificate, key or certificate)
     return context
@@ -49,6 +65,14 @@ def _require(path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _trust(context: ssl.SSLContext, ca_file: Path) -> None:
+    _require(ca_file)
+    try:
+        context.load_verify_locations(ca_file)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{ca_file} holds no certificate: {error.reason or error}") from error
 
 
 def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

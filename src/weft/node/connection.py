@@ -14,6 +14,8 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, cast
 
+from weft.net.tls import peer_name
+
 if TYPE_CHECKING:
     from weft.node.driver import Driver
 
@@ -41,7 +43,9 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
         tls = transport.get_extra_info("sslcontext") is not None
-        self.conn_id = self._driver.opened(self, tls=tls, local=_is_loopback(peer))
+        # Only what an authority of ours has signed is a certificate here: nothing else passes the handshake.
+        name = peer_name(transport.get_extra_info("peercert")) if tls else None
+        self.conn_id = self._driver.opened(self, tls=tls, local=_is_loopback(peer), peer_name=name)
 
     def data_received(self, data: bytes) -> None:
         driver = self._driver

@@ -79,9 +79,11 @@ class Driver:
         controllers: Sequence[Controller],
         *,
         connections_max: int,
-        on_opened: Callable[[int, bool, bool], None],
+        on_opened: Callable[[int, bool, bool, str | None], None],
     ) -> None:
-        """`on_opened` is told of each connection before its first byte: its id, is it local, is it TLS."""
+        """`on_opened` is told of each connection before its first byte: its id, is it local, is it TLS, and the name in
+        the peer's certificate.
+        """
         self.engine = engine
         self.receive = engine.receive
         self.connections: dict[int, Connection] = {}
@@ -248,7 +250,7 @@ class Driver:
         """The protocol factory of listeners."""
         return Connection(self)
 
-    def opened(self, connection: Connection, *, tls: bool, local: bool) -> int:
+    def opened(self, connection: Connection, *, tls: bool, local: bool, peer_name: str | None = None) -> int:
         """A socket was connected: the id of its connection, or 0 if there are too many."""
         if len(self.connections) >= self._connections_max:
             connection.transport.abort()
@@ -258,7 +260,7 @@ class Driver:
         conn_id = self.engine.open(tls=tls, local=local)
         self.connections[conn_id] = connection
         self._writes[conn_id] = connection.transport.write
-        self._on_opened(conn_id, local, tls)
+        self._on_opened(conn_id, local, tls, peer_name)
         self.on_signals(signals | TIMER)
         return conn_id
 

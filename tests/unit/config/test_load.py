@@ -25,6 +25,7 @@ address = "0.0.0.0"
 address = "[::]:5671"
 tls_cert = "tls/cert.pem"
 tls_key = "/etc/key.pem"
+tls_ca = "tls/ca.pem"
 
 [settings]
 anonymous = false
@@ -57,7 +58,7 @@ def test_everything_that_can_be_said() -> None:
         data_dir=Path("/conf/data"),
         listen=(
             Listen(Endpoint("0.0.0.0", 5672)),
-            Listen(Endpoint("::", 5671), Path("/conf/tls/cert.pem"), Path("/etc/key.pem")),
+            Listen(Endpoint("::", 5671), Path("/conf/tls/cert.pem"), Path("/etc/key.pem"), Path("/conf/tls/ca.pem")),
         ),
         limits=Limits(heartbeat_s=5),
         settings=Settings(anonymous=False),
@@ -88,6 +89,7 @@ def test_passwords_do_not_show_in_logs() -> None:
         ("[[listen]]\naddress='h'\n\n[[listen]]\n", "f:4: listen.address is missing"),
         ("[[listen]]\naddress='::1'", "f:2: '::1' is not HOST:PORT"),
         ("[[listen]]\naddress='h'\ntls_key='k'", "f:1: tls_cert and tls_key need each other"),
+        ("[[listen]]\naddress='h'\ntls_ca='c'", "f:1: tls_ca needs tls_cert and tls_key"),
         ("[limits]\nheartbeat_s = true", "f:2: limits.heartbeat_s must be a whole number"),
         ("[limits]\nheartbeat_s = -1", "f:2: limits.heartbeat_s must be from 0 to 65535"),
         ("[limits]\nframe_bytes_max = 8", "f:2: limits.frame_bytes_max must be from 4096 to"),

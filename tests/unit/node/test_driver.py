@@ -91,7 +91,7 @@ async def test_bytes_reach_the_engine_as_they_came(setup: Setup) -> None:
     writer.write(b"AMQP")
     await setup.until(lambda: setup.engine.told("receive"))
     assert setup.engine.told("open") == [(False, True)]
-    assert setup.opened == [(1, True, False)]
+    assert setup.opened == [(1, True, False, None)]
     assert setup.engine.told("receive") == [(1, b"AMQP")]
     writer.close()
     await setup.until(lambda: setup.engine.told("close"))
