@@ -72,7 +72,7 @@ class Service:
         self._announce("up")
 
     def _receive(self) -> Receiver:
-        capabilities = list(self._fabric.dialect.serving)
+        capabilities = [*self._fabric.dialect.queues, *self._fabric.dialect.serving]
         return self._fabric.receive(self.name, accept="explicit", credit=self._concurrency, capabilities=capabilities)
 
     def stop(self, drain_s: float = 30.0) -> None:
