@@ -9,6 +9,7 @@ Rule: this is the only module that knows node and controllers both (ARCHITECTURE
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -489,7 +490,7 @@ def _configure(policy: Policy, topology: Topology, configuration: Configuration,
         patterns = {"configure": row.configure, "write": row.write, "read": row.read}
         changes += policy.set_permission(row.user, row.vhost, **patterns)
     for setting in settings:
-        changes += topology.set_policy(setting)
+        changes += itertools.chain.from_iterable(topology.set_policy(setting))
     return changes
 
 
@@ -499,7 +500,7 @@ def _remove(policy: Policy, topology: Topology, old: Configuration, new: Configu
     settings = {(row.vhost, row.name, row.operator) for row in new.policies}
     for vhost, name, operator in sorted({(row.vhost, row.name, row.operator) for row in old.policies} - settings):
         if any(row.name == name and row.operator == operator for row in topology.policies(vhost)):
-            changes += topology.clear_policy(vhost, name, operator=operator)
+            changes += itertools.chain.from_iterable(topology.clear_policy(vhost, name, operator=operator))
     kept = {(row.user, row.vhost) for row in new.permissions}
     gone = {user.name for user in old.users} - {user.name for user in new.users}
     for row in old.permissions:

@@ -143,6 +143,12 @@ class Policies:
         self._compile = compile_pattern
         self._ranked: dict[bool, list[tuple[ResourcePolicy, re.Pattern[str]]]] = {False: [], True: []}
 
+    def copy(self) -> Policies:
+        """The same policies, whatever becomes of these."""
+        other = Policies(self._compile)
+        other._ranked = {operator: list(ranked) for operator, ranked in self._ranked.items()}
+        return other
+
     def __iter__(self) -> Iterator[ResourcePolicy]:
         return (policy for ranked in self._ranked.values() for policy, _ in ranked)
 

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from weft.broker.arguments import exchange_row, queue_row
-from weft.broker.policies import Applied, Compile, Policies, effective
+from weft.broker.policies import Compile, Policies, effective
 from weft.model.changes import Bind, Change, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from weft.model.errors import Refused
 from weft.store import Binding, Exchange, Queue, ResourcePolicy, Store
 
 Record = Exchange | Queue | Binding
 
+CHANGED_COUNT = 200
+"""Objects that a changed policy is compared with at a time: a few milliseconds, then messages have their turn."""
 PREDECLARED = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
@@ -151,31 +153,36 @@ class Tables:
         """What the kernel is told of an exchange."""
         return exchange_row(effective(exchange, self.policies.applied(exchange)))
 
-    def set_policy(self, policy: ResourcePolicy) -> list[Change]:
-        """Set a policy; whatever it changes, as the kernel is told of it."""
-        before = self._applied()
+    def set_policy(self, policy: ResourcePolicy) -> Iterator[list[Change]]:
+        """Set a policy; whatever it changes, as the kernel is told of it, in parts."""
+        before = self.policies.copy()
         self.policies.put(policy)
         return self._changed(before)
 
-    def clear_policy(self, policy: ResourcePolicy) -> list[Change]:
-        """Forget a policy; whatever that changes, as the kernel is told of it."""
-        before = self._applied()
+    def clear_policy(self, policy: ResourcePolicy) -> Iterator[list[Change]]:
+        """Forget a policy; whatever that changes, as the kernel is told of it, in parts."""
+        before = self.policies.copy()
         self.policies.remove(policy)
         return self._changed(before)
 
-    def _applied(self) -> list[Applied]:
-        return [self.policies.applied(to) for to in self._objects()]
+    def _changed(self, before: Policies) -> Iterator[list[Change]]:
+        """Each part looks at what exists and applies by then, so that others may change both between two parts."""
+        for table in (self.exchanges, self.queues):
+            names = list(table)
+            for start in range(0, len(names), CHANGED_COUNT):
+                part = [table[name] for name in names[start : start + CHANGED_COUNT] if name in table]
+                yield [self._row(to) for to in part if self._is_changed(before, to)]
 
-    def _objects(self) -> Iterator[Queue | Exchange]:
-        yield from self.exchanges.values()
-        yield from self.queues.values()
+    def _is_changed(self, before: Policies, to: Queue | Exchange) -> bool:
+        return before.applied(to).definition != self.policies.applied(to).definition
 
-    def _changed(self, before: list[Applied]) -> list[Change]:
-        rows: list[Change] = []
-        for to, old in zip(self._objects(), before, strict=True):
-            if self.policies.applied(to).definition != old.definition:
-                rows.append(self.queue_row(to) if isinstance(to, Queue) else self.exchange_row(to))
-        return rows
+    def _row(self, to: Queue | Exchange) -> Change:
+        return self.queue_row(to) if isinstance(to, Queue) else self.exchange_row(to)
+
+    def clear(self) -> None:
+        """The virtual host is gone, with everything in it: whoever still goes through it finds nothing."""
+        self.queues.clear()
+        self.exchanges.clear()
 
     # edits
 

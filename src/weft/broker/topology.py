@@ -10,7 +10,7 @@ answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
@@ -336,32 +336,36 @@ class Topology:
     def delete_vhost(self, name: str) -> list[Change]:
         """Delete a virtual host with everything in it; its connections are closed."""
         changes = self._access.delete_vhost(name)
-        del self._vhosts[name]
+        self._vhosts.pop(name).clear()
         return changes
 
-    def set_policy(self, policy: ResourcePolicy) -> list[Change]:
-        """Set a policy, or replace it; it holds at once for all that it matches."""
+    def set_policy(self, policy: ResourcePolicy) -> Iterator[list[Change]]:
+        """Set a policy, or replace it. It holds for what is made from now on, and with each part of the changes for
+        more of what is there; with many queues, let others have their turn between two parts.
+        """
         self.check_policy(policy)
         tables = self._tables(policy.vhost)
         tables.policies.check_count(policy)
         with self._store.transaction():
             self._store.put_policy(policy)
-        return self._synced(tables.set_policy(policy))
+        self._store.sync()
+        return tables.set_policy(policy)
 
     def check_policy(self, policy: ResourcePolicy) -> None:
         """Refused or ConfigError if it makes no sense, wherever it is to be set."""
         check_policy(policy)
         compile_policy(self._access.pattern, policy)
 
-    def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> list[Change]:
-        """Forget a policy; what it changed is as it was declared, or as the next policy says."""
+    def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> Iterator[list[Change]]:
+        """Forget a policy; what it changed is as it was declared, or as the next policy says. In parts as well."""
         tables = self._tables(vhost)
         policy = tables.policies.get(name, operator=operator)
         if policy is None:
             raise Refused(f"NOT_FOUND - no policy '{name}' in vhost '{vhost}'", 404)
         with self._store.transaction():
             self._store.delete_policy(policy)
-        return self._synced(tables.clear_policy(policy))
+        self._store.sync()
+        return tables.clear_policy(policy)
 
     def policies(self, vhost: str) -> list[ResourcePolicy]:
         """Every policy of a virtual host, those of operators included."""

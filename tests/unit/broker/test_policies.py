@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unit.broker.desk import Desk, delete_queue, exchange, queue
-from weft.model.changes import DeclareExchange, DeclareQueue
+from weft.model.changes import Change, DeclareExchange, DeclareQueue
 from weft.model.errors import Refused
 from weft.store import ResourcePolicy
 
@@ -20,9 +22,14 @@ def policy(name: str, pattern: str, /, *, operator: bool = False, **about: Any) 
     return ResourcePolicy("/", name, pattern, definition, apply_to, priority, operator)
 
 
+def apply(desk: Desk, parts: Iterable[Sequence[Change]]) -> None:
+    for changes in parts:
+        desk.kernel.apply(changes)
+
+
 def put(desk: Desk, *policies: ResourcePolicy) -> None:
     for one in policies:
-        desk.kernel.apply(desk.topology.set_policy(one))
+        apply(desk, desk.topology.set_policy(one))
 
 
 def row(desk: Desk, name: str) -> DeclareQueue:
@@ -41,13 +48,13 @@ def test_a_policy_holds_at_once_and_until_it_is_cleared(desk: Desk) -> None:
     assert row(desk, "other").length_max is None
     put(desk, policy("short", "^ord", max_length=7))
     assert (row(desk, "orders").length_max, row(desk, "orders").message_ttl_ms) == (7, None)
-    desk.kernel.apply(desk.topology.clear_policy("/", "short"))
+    apply(desk, desk.topology.clear_policy("/", "short"))
     assert row(desk, "orders").length_max is None
 
 
 def test_only_what_changes_is_told(desk: Desk) -> None:
     def told(one: ResourcePolicy) -> list[str]:
-        rows = desk.topology.set_policy(one)
+        rows = [*chain.from_iterable(desk.topology.set_policy(one))]
         assert all(isinstance(change, DeclareQueue) for change in rows)
         return [change.name for change in rows if isinstance(change, DeclareQueue)]
 
@@ -98,7 +105,7 @@ def test_an_argument_wins_where_it_is_no_bound(desk: Desk) -> None:
     assert own.durability == "memory"
     assert (bare.dead_letter_exchange, bare.overflow, bare.durability) == ("dlx", "reject-publish", "write")
     assert (exchange_row(desk, "x").alternate, exchange_row(desk, "y").alternate) == ("mine", "ae")
-    desk.kernel.apply(desk.topology.clear_policy("/", "p"))
+    apply(desk, desk.topology.clear_policy("/", "p"))
     assert (exchange_row(desk, "x").alternate, exchange_row(desk, "y").alternate) == ("mine", None)
 
 
@@ -110,7 +117,7 @@ def test_an_operator_policy_bounds_what_others_set(desk: Desk) -> None:
     assert (row(desk, "q").overflow, row(desk, "q").delivery_limit) == ("drop-head", 4)
     applied = desk.topology.applied(desk.topology.queues("/")[0])
     assert (applied.policy, applied.operator_policy) == ("user", "op")
-    desk.kernel.apply(desk.topology.clear_policy("/", "op", operator=True))
+    apply(desk, desk.topology.clear_policy("/", "op", operator=True))
     assert (row(desk, "q").length_max, row(desk, "q").expires_ms) == (100, None)
 
 
@@ -216,3 +223,27 @@ def test_policies_survive_and_go_with_their_virtual_host(tmp_path: Path) -> None
         again.store.delete_vhost("/")
     assert again.store.policies() == []
     again.store.close()
+
+
+def test_what_happens_between_two_parts_is_kept(desk: Desk) -> None:
+    for number in range(500):
+        desk.succeed(queue(f"q{number:03}"))
+    first = desk.topology.set_policy(policy("p", "^q", max_length=5))
+    desk.kernel.apply(next(first))  # the exchanges
+    desk.kernel.apply(next(first))
+    desk.succeed(delete_queue("q300"))
+    desk.succeed(queue("q500"))
+    second = desk.topology.set_policy(policy("high", "^q4", max_length=7, priority=1))
+    apply(desk, chain(first, second))
+    lengths = {name: one.length_max for (_, name), one in desk.kernel.queues.items()}
+    assert "q300" not in lengths
+    assert all(length == (7 if name.startswith("q4") else 5) for name, length in lengths.items())
+
+
+def test_a_virtual_host_may_go_between_two_parts(desk: Desk) -> None:
+    desk.kernel.apply(desk.topology.add_vhost("v"))
+    desk.kernel.apply(desk.topology.declare_queue("v", "q"))
+    parts = desk.topology.set_policy(ResourcePolicy("v", "p", "", {"max-length": 1}))
+    desk.kernel.apply(desk.topology.delete_vhost("v"))
+    apply(desk, parts)
+    assert ("v", "q") not in {key for key, one in desk.kernel.queues.items() if one.length_max}

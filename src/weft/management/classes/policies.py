@@ -9,13 +9,15 @@ Rule: schema/management.json, classes `policy` and `operator_policy`: everyone w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Iterator
 
 from weft.management.caller import Caller
 from weft.management.host import AppliedLike
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
 from weft.management.query import Row
+from weft.model.changes import Change
 from weft.model.errors import Refused
 from weft.store import ResourcePolicy
 
@@ -69,7 +71,7 @@ class PoliciesClass(Provider):
             values.get("priority") or 0,
             self._operator,
         )
-        self._host.apply(self._host.topology.set_policy(policy))
+        await self._apply(self._host.topology.set_policy(policy))
         about = {key: value for key, value in _row(policy).items() if key not in ("name", "vhost")}
         self._manager.events.tell(self._class, "changed" if is_known else "created", name, vhost, **about)
         return name
@@ -80,8 +82,14 @@ class PoliciesClass(Provider):
 
     async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
         self._require(caller)
-        self._host.apply(self._host.topology.clear_policy(vhost, name, operator=self._operator))
+        await self._apply(self._host.topology.clear_policy(vhost, name, operator=self._operator))
         self._manager.events.tell(self._class, "deleted", name, vhost)
+
+    async def _apply(self, parts: Iterator[list[Change]]) -> None:
+        """Tens of thousands of queues may change: messages have their turn between two parts."""
+        for changes in parts:
+            self._host.apply(changes)
+            await asyncio.sleep(0)
 
     def _require(self, caller: Caller) -> None:
         caller.require("administrator" if self._operator else "policymaker")
