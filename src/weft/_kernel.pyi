@@ -332,6 +332,16 @@ class Engine:
         Names are `time_in_queue`, `settle` and `confirm`; rows named `size` tell time in queue by the size of the body,
         the last one without a bound.
         """
+    def types(self, queue: int | None = None) -> list[tuple[str, int, tuple[int, int, int, int]]]:
+        """How long messages of each type wait, in a queue or on the node: (type, durations counted,
+        (p50, p90, p99, max) in microseconds). Types beyond the kernel's limits are counted as `other`.
+        """
+    def matched(self, bindings: Sequence[object]) -> list[int | None]:
+        """How many messages matched each of these bindings (objects with the attributes of `Bind`); None for those that
+        are not bound.
+        """
+    def watch(self, yes: bool) -> None:
+        """Tell of every session and consumer from now on, or no longer."""
     def queue_id(self, vhost: str, queue: str) -> int | None:
         """The number by which `page` knows a queue."""
     def look(self, scan: Scan, count: int) -> bool:

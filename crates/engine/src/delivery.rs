@@ -227,7 +227,7 @@ impl Pump<'_> {
             Picked::Copied(entry) => (entry, false),
         };
         if taken && entry.reader == 0 {
-            self.broker.note_waited(id, entry.message.body_len(), entry.since_ns);
+            self.broker.note_waited(id, &entry.message, entry.since_ns);
         }
         entry.since_ns = self.broker.now_ns;
         let again = u64::from(entry.redelivered);

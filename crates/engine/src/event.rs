@@ -179,6 +179,20 @@ pub enum Event {
         principal: u32,
         cause: String,
     },
+    /// While somebody watches: a channel or session was begun, or is over.
+    SessionChanged {
+        conn: u64,
+        number: u16,
+        begun: bool,
+    },
+    /// While somebody watches: a consumer or receiving link joined a queue, or left it.
+    ConsumerChanged {
+        conn: u64,
+        consumer: u64,
+        vhost: String,
+        queue: String,
+        joined: bool,
+    },
     HangUp {
         conn: u64,
     },

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 
+use weft_wire::amqp10::peek::properties as peek10;
 use weft_wire::amqp10::sections::{self, Span};
 use weft_wire::amqp10::{Composite, MessageId, Properties as Properties10, Value as Value10};
-use weft_wire::amqp091::properties::{Properties, peek};
+use weft_wire::amqp091::properties::{self, Properties, peek};
 use weft_wire::amqp091::table::{Table, Value};
 
 use crate::broker::{Death, Reason};
@@ -175,6 +176,21 @@ pub fn subject(message: &Message) -> &[u8] {
             }
         }
         Kind::Amqp091 => &message.routing_key,
+    }
+}
+
+/// The type of a message: what 0-9-1 calls so, or the subject of a 1.0 message.
+#[inline]
+pub fn type_of(message: &Message) -> Option<&[u8]> {
+    match &message.kind {
+        Kind::Amqp091 => {
+            let head = message.head();
+            if properties::has_type(head) { Properties::view(head).ok()?.message_type } else { None }
+        }
+        Kind::Amqp10(head) => match peek10(head.properties?.of(message.head())) {
+            Some(properties) => properties.subject.map(str::as_bytes),
+            None => Properties10::decode(head.properties?.of(message.head())).ok()?.subject.map(str::as_bytes),
+        },
     }
 }
 

@@ -17,6 +17,11 @@ use weft_engine::stream::Retention;
 
 use crate::tables;
 
+/// A binding, from any object with the attributes of one.
+pub(crate) fn binding(object: &Bound<'_, PyAny>) -> PyResult<BindingSpec> {
+    Fields(object).binding()
+}
+
 struct Fields<'a, 'py>(&'a Bound<'py, PyAny>);
 
 impl<'py> Fields<'_, 'py> {

@@ -24,7 +24,7 @@ use weft_engine::{Engine as Native, Limits};
 use weft_journal::{Files, Recovered};
 use weft_wire::amqp091::properties::{Properties, peek};
 
-use crate::changes::change;
+use crate::changes::{binding, change};
 use crate::disk::DiskJob;
 use crate::errors::{local_error, unavailable};
 use crate::events::Classes;
@@ -473,6 +473,25 @@ impl Engine {
     fn latencies(&self) -> Vec<(&'static str, Option<u64>, u64, (u64, u64, u64, u64))> {
         let rows = self.native.latencies().into_iter();
         rows.map(|(name, size, count, q)| (name, size, count, (q.p50_us, q.p90_us, q.p99_us, q.max_us))).collect()
+    }
+
+    /// How long messages of each type wait, in a queue or on the node: (type, durations counted, quantiles).
+    #[pyo3(signature = (queue = None))]
+    #[expect(clippy::type_complexity, reason = "a row of plain numbers")]
+    fn types(&self, queue: Option<u64>) -> Vec<(String, u64, (u64, u64, u64, u64))> {
+        let rows = self.native.types(queue).into_iter();
+        rows.map(|(name, count, q)| (name, count, (q.p50_us, q.p90_us, q.p99_us, q.max_us))).collect()
+    }
+
+    /// How many messages matched each of these bindings.
+    fn matched(&mut self, bindings: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Option<u64>>> {
+        let bindings: PyResult<Vec<_>> = bindings.iter().map(binding).collect();
+        Ok(self.native.matched(&bindings?))
+    }
+
+    /// Tell of every session and consumer from now on, or no longer.
+    fn watch(&mut self, yes: bool) {
+        self.native.broker.watched = yes;
     }
 
     /// The number by which `page` knows a queue.

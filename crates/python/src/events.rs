@@ -89,6 +89,10 @@ impl Classes {
             Event::ConnectionClosed { conn, principal, cause } => {
                 self.make(py, "ConnectionClosed", (conn, principal, cause))
             }
+            Event::SessionChanged { conn, number, begun } => self.make(py, "SessionChanged", (conn, number, begun)),
+            Event::ConsumerChanged { conn, consumer, vhost, queue, joined } => {
+                self.make(py, "ConsumerChanged", (conn, consumer, vhost, queue, joined))
+            }
             Event::HangUp { conn } => self.make(py, "HangUp", (conn,)),
             Event::ReadingResumed { conn } => self.make(py, "ReadingResumed", (conn,)),
             Event::QueueUnused { vhost, queue, cause } => {

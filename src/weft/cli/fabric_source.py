@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from weft.client import connect
 from weft.client.fabric import Fabric
 from weft.client.management import Management
-from weft.rules import Observation
+from weft.rules import Observation, Rule
 
 EVENTS = "weft.events"
 COMMANDS = "weft.commands"
@@ -52,6 +52,18 @@ class FabricSource:
         """Publish an event; the node does, for whoever may monitor it."""
         arguments = {"class": kind, "kind": event, "object": name, "values": dict(values)}
         await self._management.call("node", None, "tell", arguments)
+
+    async def register(self, rules: Iterable[Rule]) -> None:
+        """Let the node's management show these rules."""
+        for rule in rules:
+            about = {"object": f"{rule.kind} {rule.object}", "attribute": rule.attribute or rule.event}
+            values = about if rule.threshold is None else about | {"threshold": rule.threshold}
+            await self._management.create("rule", rule.name, values)
+
+    async def withdraw(self, rules: Iterable[Rule]) -> None:
+        """Nobody watches by these rules any longer."""
+        for rule in rules:
+            await self._management.delete("rule", rule.name)
 
     async def queue(self, name: str) -> Mapping[str, Any] | None:
         """A queue's statistics."""

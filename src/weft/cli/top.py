@@ -20,7 +20,8 @@ from weft.client.management import Management
 from weft.model.errors import ConfigError, Refused
 
 PAUSE_S = 2.0
-HEAD_LINES = 9
+TYPES_MAX = 3
+HEAD_LINES = 9 + TYPES_MAX
 COLUMNS = ("queue", "ready", "unsettled", "consumers", "in/s", "out/s", "ack/s", "wait p50", "wait p99", "oldest")
 SORTS = {
     "ready": "ready",
@@ -117,6 +118,8 @@ class View:
         head.append(f"\nmemory {node['memory_bytes'] / 1e6:,.0f} of {node['memory_bytes_max'] / 1e6:,.0f} MB  ")
         for word, name in (("wait", "time_in_queue"), ("settle", "settle"), ("confirm", "confirm")):
             head.append(f" {word} p50 {_time(node.get(f'{name}_p50_us'))} p99 {_time(node.get(f'{name}_p99_us'))} ")
+        for name, row in _slowest(node.get("types", {})):
+            head.append(f"\n{name}: wait p50 {_time(row['p50_us'])} p99 {_time(row['p99_us'])} of {row['count']:,}")
         table = Table(box=None, header_style="bold", expand=True)
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "queue" else "right", no_wrap=True)
@@ -130,6 +133,11 @@ class View:
         oldest = row.get("oldest_ms")
         counts = [f"{row[name]:,}" for name in ("ready", "unsettled", "consumers")]
         return [row["name"], *counts, *rates, *waits, _time(None if oldest is None else oldest * 1000)]
+
+
+def _slowest(types: dict[str, dict[str, int]]) -> list[tuple[str, dict[str, int]]]:
+    """The types of messages that wait longest."""
+    return sorted(types.items(), key=lambda pair: pair[1]["p99_us"], reverse=True)[:TYPES_MAX]
 
 
 def _time(us: int | None) -> str:

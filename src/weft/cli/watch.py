@@ -7,12 +7,18 @@ It must never hold a rule or an action: those are in `weft.rules`.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from weft.cli.fabric_source import FabricSource, run_with
+from weft.model.errors import Refused, Unavailable
 from weft.rules import load
 from weft.rules.run import Runner
+
+WITHDRAW_S = 5.0
+"""Time to tell the node, at the end, that nobody watches by these rules any longer."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +45,15 @@ def run(options: argparse.Namespace) -> int:
             await runner.look()
             await runner.settle()
             return
+        try:
+            await source.register(file.rules)
+        except Refused as refused:
+            write(f"the node does not show these rules: {refused}")
         write(f"watching {source.node} by {len(file.rules)} rules, every {file.interval_s:g} s")
-        await runner.run()
+        try:
+            await runner.run()
+        finally:
+            with suppress(Refused, Unavailable, TimeoutError):
+                await asyncio.wait_for(source.withdraw(file.rules), WITHDRAW_S)
 
     return run_with(work, options.url, options.vhost)

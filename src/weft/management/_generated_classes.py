@@ -55,6 +55,7 @@ CLASSES = (
             Field("confirm_p90_us", "integer", "From publish to confirm, for publishers that ask for one: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
             Field("confirm_p99_us", "integer", "From publish to confirm, for publishers that ask for one: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
             Field("confirm_max_us", "integer", "From publish to confirm, for publishers that ask for one: the longest, in microseconds; absent before the first.", "gauge"),
+            Field("types", "map", "Time in queue by type of message (`type` of 0-9-1, `subject` of 1.0): for each `count`, `p50_us`, `p90_us`, `p99_us` and `max_us`. Beyond 256 types all others are `other`.", "gauge"),
             Field("settle_p50_us", "integer", "From delivery to settlement: the median, in microseconds; absent before the first.", "gauge"),
             Field("settle_p90_us", "integer", "From delivery to settlement: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
             Field("settle_p99_us", "integer", "From delivery to settlement: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
@@ -165,11 +166,13 @@ CLASSES = (
         statistics=(
             Field("consumers", "integer", "Consumers or links.", "gauge"),
             Field("unsettled", "integer", "Deliveries not settled.", "gauge"),
-            Field("unconfirmed", "integer", "Messages that wait for their confirm.", "gauge"),
+            Field("published", "integer", "Messages published in confirm mode (0-9-1).", "counter"),
         ),
         operations=(
         ),
         events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("deleted", "info", "It is gone."),
         ),
     ),
     ManagedClass(
@@ -195,6 +198,8 @@ CLASSES = (
         operations=(
         ),
         events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("deleted", "info", "It is gone."),
         ),
     ),
     ManagedClass(
@@ -331,6 +336,7 @@ CLASSES = (
             Field("time_in_queue_p90_us", "integer", "Time messages wait in it: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
             Field("time_in_queue_p99_us", "integer", "Time messages wait in it: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
             Field("time_in_queue_max_us", "integer", "Time messages wait in it: the longest, in microseconds; absent before the first.", "gauge"),
+            Field("types", "map", "Time in queue by type of message (`type` of 0-9-1, `subject` of 1.0): for each `count`, `p50_us`, `p90_us`, `p99_us` and `max_us`. Beyond 16 types all others are `other`.", "gauge"),
             Field("settle_p50_us", "integer", "From delivery to settlement: the median, in microseconds; absent before the first.", "gauge"),
             Field("settle_p90_us", "integer", "From delivery to settlement: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
             Field("settle_p99_us", "integer", "From delivery to settlement: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
@@ -369,32 +375,13 @@ CLASSES = (
             Field("number", "integer", "Its life: another number when it was deleted and made again.", "read"),
         ),
         statistics=(
-            Field("first_offset", "integer", "The first offset that is kept.", "gauge"),
-            Field("next_offset", "integer", "The offset of the next message.", "gauge"),
-            Field("safe_offset", "integer", "Messages below this offset are on the disk, and readers may have them.", "gauge"),
-            Field("bytes", "integer", "Bytes of the bodies that are kept.", "gauge"),
-            Field("ready", "integer", "Messages that wait.", "gauge"),
-            Field("ready_bytes", "integer", "Bytes of their bodies.", "gauge"),
-            Field("unsettled", "integer", "Messages delivered and not settled.", "gauge"),
-            Field("consumers", "integer", "Consumers.", "gauge"),
-            Field("published", "integer", "Messages it took.", "counter"),
-            Field("delivered", "integer", "Deliveries from it.", "counter"),
-            Field("settled", "integer", "Deliveries accepted.", "counter"),
-            Field("returned", "integer", "Deliveries that came back.", "counter"),
-            Field("redelivered", "integer", "Deliveries of messages that were delivered before.", "counter"),
-            Field("expired", "integer", "Messages whose time ran out.", "counter"),
-            Field("dropped", "integer", "Messages beyond its limits, or that nobody may want.", "counter"),
-            Field("dead_lettered", "integer", "Messages sent on to its dead-letter exchange.", "counter"),
-            Field("duplicate", "integer", "Messages that its barrier held back.", "counter"),
-            Field("oldest_ms", "integer", "Age of its first message, in milliseconds; absent if it is empty.", "gauge"),
-            Field("time_in_queue_p50_us", "integer", "Time messages wait in it: the median, in microseconds; absent before the first.", "gauge"),
-            Field("time_in_queue_p90_us", "integer", "Time messages wait in it: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
-            Field("time_in_queue_p99_us", "integer", "Time messages wait in it: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
-            Field("time_in_queue_max_us", "integer", "Time messages wait in it: the longest, in microseconds; absent before the first.", "gauge"),
-            Field("settle_p50_us", "integer", "From delivery to settlement: the median, in microseconds; absent before the first.", "gauge"),
-            Field("settle_p90_us", "integer", "From delivery to settlement: nine of ten are faster, in microseconds; absent before the first.", "gauge"),
-            Field("settle_p99_us", "integer", "From delivery to settlement: 99 of 100 are faster, in microseconds; absent before the first.", "gauge"),
-            Field("settle_max_us", "integer", "From delivery to settlement: the longest, in microseconds; absent before the first.", "gauge"),
+            Field("first_offset", "integer", "The oldest message that is kept.", "gauge"),
+            Field("next_offset", "integer", "Where the next message goes.", "gauge"),
+            Field("safe_offset", "integer", "Everything before it is on disk, and readers see it.", "gauge"),
+            Field("bytes", "integer", "Bytes that are kept.", "gauge"),
+            Field("readers", "integer", "Readers.", "gauge"),
+            Field("appended", "integer", "Messages ever appended.", "counter"),
+            Field("read", "integer", "Deliveries to readers.", "counter"),
         ),
         operations=(
             Operation("columns", "A range of messages as one batch of Arrow columns in IPC format: a few megabytes of it, the rest with the next call. Empty if nothing of the range is kept.", "", (Field("start", "integer", "The first offset.", "read"), Field("end", "integer", "The offset after the last.", "read"), Field("columns", "strings", "Which columns; all by default.", "read"), Field("rows", "integer", "At most so many messages.", "read"), )),
@@ -419,6 +406,7 @@ CLASSES = (
             Field("arguments", "map", "Its arguments.", "create"),
         ),
         statistics=(
+            Field("matched", "integer", "Messages that matched it.", "counter"),
         ),
         operations=(
         ),
@@ -616,7 +604,7 @@ CLASSES = (
             Field("state", "string", "`up`, `late` or `gone`.", "read"),
         ),
         statistics=(
-            Field("served", "integer", "Requests it says it has served.", "counter"),
+            Field("served", "integer", "Requests it has answered; the node where it runs knows.", "counter"),
         ),
         operations=(
         ),
@@ -646,6 +634,8 @@ CLASSES = (
         operations=(
         ),
         events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("deleted", "info", "It is gone."),
         ),
     ),
     ManagedClass(
@@ -655,9 +645,9 @@ CLASSES = (
         needs="management",
         properties=(
             Field("name", "string", "Name.", "key"),
-            Field("object", "string", "Class and name of what is watched.", "read"),
-            Field("attribute", "string", "Which of its values.", "read"),
-            Field("threshold", "number", "Where it fires.", "read"),
+            Field("object", "string", "Class and name of what is watched.", "create"),
+            Field("attribute", "string", "Which of its values.", "create"),
+            Field("threshold", "number", "Where it fires.", "create"),
             Field("state", "string", "`clear` or `crossed`.", "read"),
         ),
         statistics=(
@@ -666,6 +656,8 @@ CLASSES = (
         operations=(
         ),
         events=(
+            EventKind("created", "info", "Somebody watches by it."),
+            EventKind("deleted", "info", "Nobody does any longer."),
             EventKind("crossed", "warning", "The threshold was crossed."),
             EventKind("cleared", "info", "It was crossed back."),
         ),

@@ -47,6 +47,11 @@ class Events:
         """Would a message be routed anywhere?"""
         return self._is_heard()
 
+    @property
+    def is_logged(self) -> bool:
+        """Does anybody read the log of them?"""
+        return LOG.isEnabledFor(logging.INFO)
+
     def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, **values: Any) -> None:
         """Something happened to an object."""
         severity = _SEVERITY[class_name, kind]

@@ -1,7 +1,7 @@
 """What is known of each connection beyond what the kernel keeps: its name, its client, when it came.
 
 Owns one small record per connection. Events of the engine come in as to any controller; it answers none of them, and
-tells of connections that opened, closed or were refused, and of alarms.
+tells of connections, sessions and links that come and go, and of alarms.
 It must never see a message or decide anything.
 Rule: a connection is named `PEER -> NODE` by addresses and ports, as RabbitMQ names it.
 """
@@ -19,11 +19,13 @@ from weft.model.changes import Change
 from weft.model.events import (
     AuthRequested,
     ConnectionClosed,
+    ConsumerChanged,
     DiskAlarm,
     Event,
     MemoryAlarm,
     OpenRequested,
     ReadAlarm,
+    SessionChanged,
     Table,
 )
 
@@ -76,6 +78,10 @@ class Peers:
                     self._on_open(event)
                 case ConnectionClosed():
                     self._on_closed(event)
+                case SessionChanged():
+                    self._on_session(event)
+                case ConsumerChanged():
+                    self._on_consumer(event)
                 case MemoryAlarm():
                     values = {"used_bytes": event.used_bytes, "max_bytes": event.max_bytes}
                     self._on_alarm("memory_alarm", event.raised, "messages take too much memory", **values)
@@ -113,6 +119,18 @@ class Peers:
         elif tried is not None:
             self._events.tell("connection", "refused", str(event.conn), mechanism=tried, cause=event.cause)
 
+    def _on_session(self, event: SessionChanged) -> None:
+        peer = self._peers.get(event.conn)
+        if peer is not None:
+            kind, name = "created" if event.begun else "deleted", session_name(peer, event.number)
+            self._events.tell("session", kind, name, peer.vhost, user=peer.user, number=event.number)
+
+    def _on_consumer(self, event: ConsumerChanged) -> None:
+        peer = self._peers.get(event.conn)
+        if peer is not None:
+            kind, about = "created" if event.joined else "deleted", {"queue": event.queue, "connection": peer.name}
+            self._events.tell("link", kind, str(event.consumer), event.vhost, user=peer.user, **about)
+
     def _on_alarm(self, kind: str, raised: bool, text: str, **values: Any) -> None:
         if raised:
             self.alarms[kind] = text
@@ -127,6 +145,11 @@ class Peers:
             return "?", str(conn)
         get = connection.transport.get_extra_info
         return _place(get("sockname")), _place(get("peername"))
+
+
+def session_name(peer: Peer, number: int) -> str:
+    """A channel or session, by its connection and number."""
+    return f"{peer.name} ({number})"
 
 
 def _place(address: object) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from weft.management.amqp import Endpoint
 from weft.management.classes import register_classes
+from weft.management.classes.barriers import barrier_name, has_barrier
 from weft.management.classes.definitions import binding_row
 from weft.management.events import EXCHANGE, VHOST, Events
 from weft.management.host import Host
@@ -54,6 +55,7 @@ class Management:
             self._host.apply(topology.declare_exchange(VHOST, EXCHANGE, "topic", **flags, arguments={}))
         except Refused as error:
             LOG.warning("no events are told: %s", error)
+        self._watch()
         self._endpoint.serve()
         self._statistics.start()
         self.events.tell("node", "started", self._host.name, version=self._host.version)
@@ -72,18 +74,31 @@ class Management:
         if edits:
             asyncio.get_running_loop().call_soon(self._tell_edits, edits)
 
+    def _watch(self) -> None:
+        """Let the kernel tell of every session and link while anybody hears of it, and spare it otherwise."""
+        self._host.engine.watch(self.events.is_heard or self.events.is_logged)
+
     def _tell_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
+        self._watch()
         for is_made, record in edits:
             kind = "created" if is_made else "deleted"
             match record:
                 case Queue():
                     about = {"durable": record.durable, "arguments": record.arguments}
                     self.events.tell("queue", kind, record.name, record.vhost, **about)
+                    if record.arguments.get("x-queue-type") == "stream":
+                        self.events.tell("stream", kind, record.name, record.vhost, **about)
+                    self._tell_barrier(kind, record)
                 case Exchange():
                     about = {"type": record.type, "durable": record.durable}
                     self.events.tell("exchange", kind, record.name, record.vhost, **about)
+                    self._tell_barrier(kind, record)
                 case Binding():
                     row = binding_row(record)
                     about = {name: row[name] for name in ("source", "destination", "routing_key", "arguments")}
                     about["destination_type"] = record.kind
                     self.events.tell("binding", kind, row["name"], record.vhost, **about)
+
+    def _tell_barrier(self, kind: str, owner: Queue | Exchange) -> None:
+        if has_barrier(owner):
+            self.events.tell("barrier", kind, barrier_name(owner), owner.vhost)

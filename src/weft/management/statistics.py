@@ -13,6 +13,7 @@ import contextlib
 from typing import Any
 
 from weft._kernel import Scan
+from weft.management.classes.queues import types_told
 from weft.management.classes.tables import looked
 from weft.management.events import Events
 from weft.management.manager import Manager
@@ -71,6 +72,7 @@ class Statistics:
                 seen[number] = moved
                 if all_queues or self._told.get(number) != moved:
                     name, vhost = queue.pop("name"), queue.pop("vhost")
+                    queue["types"] = types_told(engine.types(number)) if queue["types"] else None
                     self._events.tell("queue", "statistics", name, vhost, **_told(queue))
                     count += 1
             await asyncio.sleep(0)

@@ -256,6 +256,26 @@ class ConnectionClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionChanged:
+    """A channel or session was begun, or is over. Told while `Engine.watch` says so."""
+
+    conn: int
+    number: int
+    begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerChanged:
+    """A consumer or receiving link joined a queue, or left it. Told while `Engine.watch` says so."""
+
+    conn: int
+    consumer: int
+    vhost: str
+    queue: str
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HangUp:
     """Everything is said: flush what is pending and close the socket."""
 
@@ -320,6 +340,8 @@ Event = (
     | LinkAttached
     | LinkDetached
     | ConnectionClosed
+    | SessionChanged
+    | ConsumerChanged
     | HangUp
     | ReadingResumed
     | QueueUnused

@@ -28,7 +28,7 @@ def register(manager: Manager, network: Network, directory: Directory, services:
     manager.register("uplink", Uplinks(manager, network))
     manager.register("route", Routes(manager, network))
     manager.register("directory", Entries(manager, directory))
-    manager.register("service", ServicesClass(services))
+    manager.register("service", ServicesClass(manager, services))
 
 
 class Uplinks(Provider):
@@ -133,8 +133,17 @@ def _row(entry: Entry) -> Row:
 class ServicesClass(Provider):
     """Instances of services, wherever they are."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, manager: Manager, services: Services) -> None:
+        self._host = manager.host
         self._services = services
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - services are the fabric's
-        return [{name: row[name] for name in ("name", "service", "node", "state")} for row in self._services.rows()]
+        told = ({name: row[name] for name in ("name", "service", "node", "state")} for row in self._services.rows())
+        return [row | {"served": self._served(row)} for row in told]
+
+    def _served(self, row: Row) -> int | None:
+        """Requests that it has answered; the node where it runs knows."""
+        place = self._services.queue_of(row["service"]) if row["node"] == self._host.name else None
+        queue = None if place is None else self._host.engine.queue_id(*place)
+        found = [] if queue is None else self._host.engine.rows("queues", [queue], ["settled"])
+        return found[0]["settled"] if found else None

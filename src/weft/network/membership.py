@@ -19,6 +19,7 @@ from weft.management import Host, Management
 from weft.model.errors import Unavailable
 from weft.network import classes, gossip
 from weft.network.presence import Presence
+from weft.network.reports import Reports
 from weft.network.runner import LOG, Network
 from weft.network.services import Services
 from weft.network.settings import Settings
@@ -59,10 +60,11 @@ class Membership:
         network.start(host.driver)
         self._desk.watch_queues(services.on_queue)
         settings = Settings(host, network, self.directory)
+        reports = Reports(self.directory, management.events)
         if isinstance(self.directory, Embedded):
-            await self._follow(settings, services)
+            await self._follow(settings, services, reports)
         else:
-            self._follower = asyncio.get_running_loop().create_task(self._follow_soon(settings, services))
+            self._follower = asyncio.get_running_loop().create_task(self._follow_soon(settings, services, reports))
 
     def _watch_instances(self, host: Host, services: Services) -> None:
         topology = self._topology
@@ -71,14 +73,15 @@ class Membership:
         topology.claim = lambda vhost, event, link: presence.claim(vhost, event, claim(vhost, event, link))
         host.driver.add_controller(presence)
 
-    async def _follow(self, settings: Settings, services: Services) -> None:
+    async def _follow(self, settings: Settings, services: Services, reports: Reports) -> None:
         await self.directory.start()
         await services.start()
         await settings.start()
+        await reports.start()
 
-    async def _follow_soon(self, settings: Settings, services: Services) -> None:
+    async def _follow_soon(self, settings: Settings, services: Services, reports: Reports) -> None:
         """For a directory elsewhere: it may not be there yet."""
-        steps = [self.directory.start, services.start, settings.start]
+        steps = [self.directory.start, services.start, settings.start, reports.start]
         while steps:
             try:
                 await steps[0]()

@@ -95,6 +95,11 @@ class Services:
             for node, facts in sorted(instances.items())
         ]
 
+    def queue_of(self, service: str) -> tuple[str, str] | None:
+        """(virtual host, name) of the queue that a service at this node takes its requests from."""
+        here = (served for served in self._served.values() if served.service == service)
+        return next(((served.vhost, served.queue) for served in here), None)
+
     # a service here
 
     def on_queue(self, vhost: str, queue: str, service: object, is_made: bool) -> None:

@@ -25,11 +25,7 @@ class Observation:
 
     def number(self, path: str) -> float | None:
         """The attribute as a number; None where the object has no such attribute or it is not a number."""
-        value: object = self.attributes
-        for word in path.split("."):
-            if not isinstance(value, Mapping) or word not in value:
-                return None
-            value = value[word]
+        value = _value(self.attributes, path)
         return float(value) if isinstance(value, int | float) else None
 
 
@@ -109,3 +105,17 @@ class Firing:
             "text": self.text,
             "details": dict(self.details),
         }
+
+
+def _value(attributes: object, path: str) -> object:
+    """What is at the end of a path; a name in it may have dots itself, as types of messages do."""
+    if not isinstance(attributes, Mapping):
+        return None
+    if path in attributes:
+        return attributes[path]
+    words = path.split(".")
+    for count in range(len(words) - 1, 0, -1):
+        inner = attributes.get(".".join(words[:count]))
+        if inner is not None:
+            return _value(inner, ".".join(words[count:]))
+    return None

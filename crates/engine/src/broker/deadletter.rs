@@ -113,6 +113,7 @@ impl Broker {
         let letter = Rc::new(message.relabel((exchange_name, routing_key), traits, Some(deaths)));
         let more_keys = if copied { fields::copy_keys(&letter) } else { Vec::new() };
         let mut targets = self.route_of(exchange, &letter, &more_keys);
+        self.matches.count();
         if reason != Reason::Rejected {
             let deaths = letter.deaths.as_deref().unwrap_or_default();
             targets.retain(|target| !self.queues.get(*target).is_some_and(|queue| is_cycle(&queue.name, deaths)));

@@ -30,9 +30,10 @@ use crate::memory::{Account, Ledger};
 use crate::message::{Message, Name};
 use crate::queue::consumers::Consumer;
 use crate::queue::{Queue, QueueId};
+use crate::routing::matches::Matches;
 use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
-use crate::stats::{NodeLatency, Runs};
+use crate::stats::{NodeLatency, Runs, Types};
 use crate::stream::offsets::Offsets;
 use crate::timers::{Due, Timers};
 
@@ -129,10 +130,15 @@ pub struct Broker {
     pub consumers: Slab<Consumer>,
     pub timers: Timers,
     pub events: Vec<Event>,
+    /// Somebody wants to know of every session and consumer.
+    pub watched: bool,
     pub ledger: Rc<Ledger>,
     pub totals: Totals,
     pub latency: Box<NodeLatency>,
     pub runs: Runs,
+    pub types: Types,
+    /// How many messages each binding matched.
+    pub matches: Matches,
     pub now_ns: u64,
     pub wall_ns: u64,
     /// Units of work this call may still do.
@@ -211,9 +217,12 @@ impl Broker {
             consumers: Slab::default(),
             timers: Timers::default(),
             events: Vec::new(),
+            watched: false,
             totals: Totals::default(),
             latency: Box::default(),
             runs: Runs::default(),
+            types: Types::new(seed),
+            matches: Matches::default(),
             now_ns,
             wall_ns,
             work_left: 0,

@@ -36,6 +36,7 @@ impl Broker {
     /// Routes a message by its exchange and key, and by `more_keys` (the CC and BCC headers).
     pub fn publish(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[&[u8]]) -> Published {
         let targets = self.route_of(exchange, message, more_keys);
+        self.matches.count();
         let published = self.deliver_to(exchange, &targets, message);
         self.route = targets;
         published
@@ -58,6 +59,7 @@ impl Broker {
         self.route_guarded = false;
         let mut targets = std::mem::take(&mut self.route);
         targets.clear();
+        self.matches.begin();
         self.route_mark += 1;
         let mark = self.route_mark;
         let (mut visit, mut taps) = (vec![exchange], Vec::new());
@@ -77,7 +79,7 @@ impl Broker {
             taps.extend(exchange.tap.iter().map(|tap| (exchange.vhost, Rc::clone(tap))));
             let before = targets.len() + visit.len();
             let mut matched = false;
-            let queues = &mut self.queues;
+            let (queues, matches) = (&mut self.queues, &mut self.matches);
             let mut found = |dest| match dest {
                 Dest::Queue(id) => {
                     matched = true;
@@ -100,7 +102,10 @@ impl Broker {
                     let queue = self.vhosts.get(exchange.vhost).and_then(|vhost| vhost.queues.get(key));
                     queue.into_iter().for_each(|id| found(Dest::Queue(*id)));
                 } else {
-                    exchange.find(key, |name| headers.get(name), &mut found);
+                    exchange.find(key, |name| headers.get(name), &mut |dest, id| {
+                        matches.note(id);
+                        found(dest);
+                    });
                 }
             }
             if !matched && let (Some(name), Some(vhost)) = (&exchange.alternate, self.vhosts.get(exchange.vhost)) {
@@ -236,6 +241,7 @@ impl Broker {
     /// Routes a message that the barrier of its exchange has let pass before.
     pub(super) fn publish_past(&mut self, exchange: ExchangeId, message: &Rc<Message>, more_keys: &[&[u8]]) {
         let targets = self.route_past(Some(exchange), exchange, message, more_keys);
+        self.matches.count();
         self.deliver_to(exchange, &targets, message);
         self.route = targets;
     }

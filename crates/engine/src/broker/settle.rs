@@ -5,9 +5,10 @@
 //! RabbitMQ's requeue, delivery limit, auto-delete and single active consumer.
 
 use super::{Broker, Dying, Reason};
+use crate::conn::ConnId;
 use crate::event::{Event, Unused};
 use crate::queue::QueueId;
-use crate::queue::consumers::{Consumer, ConsumerId};
+use crate::queue::consumers::{Consumer, ConsumerId, Target};
 use crate::queue::ready::Entry;
 use crate::stream::reader::{Reader, Wanted};
 use crate::timers::Due;
@@ -117,7 +118,7 @@ impl Broker {
         queue.unsettled += 1;
         queue.counters.delivered += 1;
         queue.counters.redelivered += u64::from(entry.redelivered);
-        self.note_waited(id, entry.message.body_len(), entry.since_ns);
+        self.note_waited(id, &entry.message, entry.since_ns);
         entry.since_ns = now_ns;
         self.totals.delivered += 1;
         self.totals.redelivered += u64::from(entry.redelivered);
@@ -159,7 +160,30 @@ impl Broker {
             self.begin_reading(id);
         }
         self.wake(id);
+        if self.watched {
+            self.tell_consumer(id, true);
+        }
         Some(id)
+    }
+
+    /// Tells of a channel or session, if anybody wants to know.
+    pub fn tell_session(&mut self, conn: ConnId, number: u16, begun: bool) {
+        if self.watched {
+            self.events.push(Event::SessionChanged { conn: conn.raw(), number, begun });
+        }
+    }
+
+    /// Tells of a consumer that joined its queue, or is about to leave it.
+    pub(super) fn tell_consumer(&mut self, id: ConsumerId, joined: bool) {
+        let Some(consumer) = self.consumers.get(id) else { return };
+        let Some(queue) = self.queues.get(consumer.queue) else { return };
+        let Some(vhost) = self.vhosts.get(queue.vhost) else { return };
+        if matches!(consumer.target, Target::Local { .. }) {
+            return;
+        }
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let (vhost, queue) = (name(&vhost.name), name(&queue.name));
+        self.events.push(Event::ConsumerChanged { conn: consumer.conn, consumer: id.raw(), vhost, queue, joined });
     }
 
     /// A consumer can take messages again.
@@ -176,6 +200,9 @@ impl Broker {
 
     /// A consumer leaves. The last one of an auto-delete queue takes the queue with it, once Python has said so.
     pub fn leave(&mut self, id: ConsumerId) -> Option<Consumer> {
+        if self.watched {
+            self.tell_consumer(id, false);
+        }
         let consumer = self.consumers.remove(id)?;
         let now_ns = self.now_ns;
         let queue = self.queues.get_mut(consumer.queue)?;

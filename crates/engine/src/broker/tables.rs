@@ -171,6 +171,10 @@ impl Broker {
 
     fn drop_queue(&mut self, id: QueueId) {
         self.drop_bindings(Dest::Queue(id));
+        if self.watched {
+            let members = self.queues.get(id).map(|queue| queue.ring.members()).into_iter().flatten();
+            members.collect::<Vec<_>>().into_iter().for_each(|consumer| self.tell_consumer(consumer, false));
+        }
         let Some(queue) = self.queues.remove(id) else { return };
         if let Some(vhost) = self.vhosts.get_mut(queue.vhost) {
             vhost.queues.remove(&queue.name);
@@ -212,7 +216,7 @@ impl Broker {
         }
         let arguments = Table::parse(&row.arguments).unwrap_or(Table::EMPTY);
         if let Some(exchange) = self.exchanges.get_mut(row.source) {
-            exchange.bind(&row.routing_key, arguments, row.dest);
+            exchange.bind(&mut self.matches, &row.routing_key, arguments, row.dest);
             self.headers_bound += usize::from(exchange.reads_headers());
         }
         self.bound.entry(row.dest).or_insert_with(|| Map::with_hasher(seed)).insert(row, ());
@@ -227,6 +231,14 @@ impl Broker {
         Ok(())
     }
 
+    /// Messages that matched a binding; None if there is no such binding.
+    pub fn matched(&mut self, spec: &BindingSpec) -> Option<u64> {
+        let row = self.row(spec).ok()?;
+        let arguments = Table::parse(&row.arguments).unwrap_or(Table::EMPTY);
+        let id = self.exchanges.get(row.source)?.match_id(&row.routing_key, arguments, row.dest)?;
+        Some(self.matches.get(id))
+    }
+
     fn drop_row(&mut self, row: &BindingRow) {
         let Some(rows) = self.bindings.get_mut(&row.source) else { return };
         if rows.remove(row).is_none() {
@@ -237,7 +249,7 @@ impl Broker {
         }
         let arguments = Table::parse(&row.arguments).unwrap_or(Table::EMPTY);
         if let Some(exchange) = self.exchanges.get_mut(row.source) {
-            exchange.unbind(&row.routing_key, arguments, row.dest);
+            exchange.unbind(&mut self.matches, &row.routing_key, arguments, row.dest);
             self.headers_bound -= usize::from(exchange.reads_headers());
         }
         if let Some(rows) = self.bound.get_mut(&row.dest) {

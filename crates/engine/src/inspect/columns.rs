@@ -152,6 +152,7 @@ const QUEUE_COLUMNS: &[Column<Queue>] = &[
     ("time_in_queue_p90_us", |_, _, queue| in_queue(queue, |found| found.p90_us)),
     ("time_in_queue_p99_us", |_, _, queue| in_queue(queue, |found| found.p99_us)),
     ("time_in_queue_max_us", |_, _, queue| in_queue(queue, |found| found.max_us)),
+    ("types", |_, _, queue| number(queue.latency.as_ref().map_or(0, |latency| latency.by_type.len()))),
     ("settle_p50_us", |_, _, queue| to_settle(queue, |found| found.p50_us)),
     ("settle_p90_us", |_, _, queue| to_settle(queue, |found| found.p90_us)),
     ("settle_p99_us", |_, _, queue| to_settle(queue, |found| found.p99_us)),

@@ -11,6 +11,7 @@ mod scan;
 use std::collections::BTreeMap;
 
 use crate::broker::VhostId;
+use crate::change::BindingSpec;
 use crate::conn::ConnId;
 use crate::engine::Engine;
 use crate::slab::{Id, Slab};
@@ -168,6 +169,23 @@ impl Engine {
         let all = named.iter().filter_map(|(name, sketch)| told(*name, None, sketch));
         let sizes = SIZES.iter().copied().map(Some).chain([None]).zip(&latency.by_size);
         all.chain(sizes.filter_map(|(size, sketch)| told("size", size, sketch))).collect()
+    }
+
+    /// How long messages of each type wait: its name, durations counted, quantiles. In one queue, or on the node.
+    pub fn types(&self, queue: Option<u64>) -> Vec<(String, u64, Quantiles)> {
+        let told = |(name, sketch): (&[u8], &Sketch)| {
+            Some((String::from_utf8_lossy(name).into_owned(), sketch.len(), sketch.quantiles()?))
+        };
+        let types = &self.broker.types;
+        let Some(queue) = queue else { return types.iter().filter_map(told).collect() };
+        let latency = self.broker.queues.get(Id::from_raw(queue)).and_then(|queue| queue.latency.as_ref());
+        latency.map(|latency| types.of(&latency.by_type).filter_map(told).collect()).unwrap_or_default()
+    }
+
+    /// How many messages matched each of these bindings; None for what is not bound.
+    pub fn matched(&mut self, bindings: &[BindingSpec]) -> Vec<Option<u64>> {
+        self.broker.matches.gather();
+        bindings.iter().map(|binding| self.broker.matched(binding)).collect()
     }
 
     /// All rows of one table; None if there is no such table.

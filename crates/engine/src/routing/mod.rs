@@ -5,6 +5,7 @@
 //! Rules: AMQP 0-9-1 section 3.1.3 (exchange types), RabbitMQ's headers matching and exchange-to-exchange bindings.
 
 pub mod headers;
+pub mod matches;
 pub mod selector;
 pub mod topic;
 
@@ -18,6 +19,7 @@ use crate::message::Name;
 use crate::queue::QueueId;
 use crate::slab::Id;
 use headers::{FieldRef, HeadersMatch, Mode};
+use matches::{MatchId, Matches};
 use topic::TopicTable;
 
 /// Names an exchange.
@@ -64,13 +66,22 @@ struct HeadersRow {
     dest: Dest,
     routing_key: Box<[u8]>,
     arguments: Box<[u8]>,
+    matched: MatchId,
 }
 
-/// Rows of bindings; a count tells how many bindings (with other arguments) share a row.
+/// A row of another table: where it leads, and how many bindings (with other arguments) share it.
+#[derive(Clone, Copy)]
+struct Row {
+    dest: Dest,
+    matched: MatchId,
+    count: u32,
+}
+
+/// Rows of bindings.
 enum Bindings {
-    Direct(Map<Box<[u8]>, Vec<(Dest, u32)>>),
-    Fanout(Vec<(Dest, u32)>),
-    Topic(TopicTable<Dest>, Map<(Box<[u8]>, Dest), u32>),
+    Direct(Map<Box<[u8]>, Vec<Row>>),
+    Fanout(Vec<Row>),
+    Topic(TopicTable<(Dest, MatchId)>, Map<(Box<[u8]>, Dest), Row>),
     Headers(Vec<HeadersRow>),
 }
 
@@ -113,76 +124,90 @@ impl Exchange {
     }
 
     /// bind(self, key, dest).
-    pub fn bind(&mut self, routing_key: &[u8], arguments: Table<'_>, dest: Dest) {
+    pub fn bind(&mut self, matches: &mut Matches, routing_key: &[u8], arguments: Table<'_>, dest: Dest) {
         match &mut self.table {
-            Bindings::Direct(rows) => count_up(rows.entry(routing_key.into()).or_default(), dest),
-            Bindings::Fanout(row) => count_up(row, dest),
-            Bindings::Topic(table, counts) => {
-                *counts.entry((routing_key.into(), dest)).or_insert(0) += 1;
-                table.insert(routing_key, dest);
+            Bindings::Direct(rows) => count_up(matches, rows.entry(routing_key.into()).or_default(), dest),
+            Bindings::Fanout(row) => count_up(matches, row, dest),
+            Bindings::Topic(table, rows) => {
+                let new = || Row { dest, matched: matches.add(), count: 0 };
+                let row = rows.entry((routing_key.into(), dest)).or_insert_with(new);
+                row.count += 1;
+                table.insert(routing_key, (dest, row.matched));
             }
             Bindings::Headers(rows) => rows.push(HeadersRow {
                 rule: headers_rule(arguments),
                 dest,
                 routing_key: routing_key.into(),
                 arguments: arguments.raw().into(),
+                matched: matches.add(),
             }),
         }
     }
 
     /// unbind(self, key, dest): reverses the bind with the same fields.
-    pub fn unbind(&mut self, routing_key: &[u8], arguments: Table<'_>, dest: Dest) {
+    pub fn unbind(&mut self, matches: &mut Matches, routing_key: &[u8], arguments: Table<'_>, dest: Dest) {
         match &mut self.table {
             Bindings::Direct(rows) => {
                 if let Some(row) = rows.get_mut(routing_key) {
-                    count_down(row, dest);
+                    count_down(matches, row, dest);
                     if row.is_empty() {
                         rows.remove(routing_key);
                     }
                 }
             }
-            Bindings::Fanout(row) => count_down(row, dest),
-            Bindings::Topic(table, counts) => {
+            Bindings::Fanout(row) => count_down(matches, row, dest),
+            Bindings::Topic(table, rows) => {
                 let key = (Box::from(routing_key), dest);
-                if let Some(count) = counts.get_mut(&key) {
-                    *count -= 1;
-                    if *count == 0 {
-                        counts.remove(&key);
-                        table.remove(routing_key, dest);
+                if let Some(row) = rows.get_mut(&key) {
+                    row.count -= 1;
+                    if row.count == 0 {
+                        matches.remove(row.matched);
+                        table.remove(routing_key, (dest, row.matched));
+                        rows.remove(&key);
                     }
                 }
             }
             Bindings::Headers(rows) => {
-                let same = |row: &HeadersRow| {
-                    row.dest == dest && *row.routing_key == *routing_key && *row.arguments == *arguments.raw()
-                };
-                if let Some(at) = rows.iter().position(same) {
-                    rows.remove(at);
+                if let Some(at) = rows.iter().position(|row| row.is(routing_key, arguments, dest)) {
+                    matches.remove(rows.remove(at).matched);
                 }
             }
         }
     }
 
-    /// Tells every destination of a message with this key; one may be told more than once.
+    /// The counter of a binding.
+    pub fn match_id(&self, routing_key: &[u8], arguments: Table<'_>, dest: Dest) -> Option<MatchId> {
+        let of = |rows: &[Row]| rows.iter().find(|row| row.dest == dest).map(|row| row.matched);
+        match &self.table {
+            Bindings::Direct(rows) => of(rows.get(routing_key)?),
+            Bindings::Fanout(rows) => of(rows),
+            Bindings::Topic(_, rows) => rows.get(&(Box::from(routing_key), dest)).map(|row| row.matched),
+            Bindings::Headers(rows) => {
+                rows.iter().find(|row| row.is(routing_key, arguments, dest)).map(|row| row.matched)
+            }
+        }
+    }
+
+    /// Tells every row that a message with this key matches; a destination may be told more than once.
     #[inline]
     pub fn find<'m>(
         &self,
         routing_key: &[u8],
         mut header: impl FnMut(&[u8]) -> Option<FieldRef<'m>>,
-        found: &mut impl FnMut(Dest),
+        found: &mut impl FnMut(Dest, MatchId),
     ) {
         match &self.table {
             Bindings::Direct(rows) => {
                 if let Some(row) = rows.get(routing_key) {
-                    row.iter().for_each(|(dest, _)| found(*dest));
+                    row.iter().for_each(|row| found(row.dest, row.matched));
                 }
             }
-            Bindings::Fanout(row) => row.iter().for_each(|(dest, _)| found(*dest)),
-            Bindings::Topic(table, _) => table.matches(routing_key, found),
+            Bindings::Fanout(row) => row.iter().for_each(|row| found(row.dest, row.matched)),
+            Bindings::Topic(table, _) => table.matches(routing_key, &mut |(dest, matched)| found(dest, matched)),
             Bindings::Headers(rows) => {
                 for row in rows {
                     if row.rule.matches(&mut header) {
-                        found(row.dest);
+                        found(row.dest, row.matched);
                     }
                 }
             }
@@ -190,18 +215,24 @@ impl Exchange {
     }
 }
 
-fn count_up(row: &mut Vec<(Dest, u32)>, dest: Dest) {
-    match row.iter_mut().find(|(other, _)| *other == dest) {
-        Some((_, count)) => *count += 1,
-        None => row.push((dest, 1)),
+impl HeadersRow {
+    fn is(&self, routing_key: &[u8], arguments: Table<'_>, dest: Dest) -> bool {
+        self.dest == dest && *self.routing_key == *routing_key && *self.arguments == *arguments.raw()
     }
 }
 
-fn count_down(row: &mut Vec<(Dest, u32)>, dest: Dest) {
-    if let Some(at) = row.iter().position(|(other, _)| *other == dest) {
-        row[at].1 -= 1;
-        if row[at].1 == 0 {
-            row.swap_remove(at);
+fn count_up(matches: &mut Matches, rows: &mut Vec<Row>, dest: Dest) {
+    match rows.iter_mut().find(|row| row.dest == dest) {
+        Some(row) => row.count += 1,
+        None => rows.push(Row { dest, matched: matches.add(), count: 1 }),
+    }
+}
+
+fn count_down(matches: &mut Matches, rows: &mut Vec<Row>, dest: Dest) {
+    if let Some(at) = rows.iter().position(|row| row.dest == dest) {
+        rows[at].count -= 1;
+        if rows[at].count == 0 {
+            matches.remove(rows.swap_remove(at).matched);
         }
     }
 }

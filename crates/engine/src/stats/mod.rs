@@ -1,15 +1,17 @@
 //! What the engine counts of itself, beyond plain counters.
 //!
 //! Owns the latencies of a queue and of the node: time in queue, from delivery to settlement, from publish to confirm,
-//! and time in queue by the size of the message. The pump, settlements and promises add to them; `inspect` reads them.
+//! and time in queue by the size and by the type of the message. The pump, settlements and promises add to them; `inspect` reads them.
 //! It must never cost a message more than a few nanoseconds. Rule: docs/reference/metrics.md; a queue's are allocated
 //! with its first delivery.
 
 mod runs;
 mod sketch;
+mod types;
 
 pub use runs::Runs;
 pub use sketch::{Quantiles, Sketch};
+pub use types::{ByType, TypeId, Types};
 
 /// Bodies of up to so many bytes are counted together, larger ones in a bucket of their own. Each is four times the one
 /// before it.
@@ -20,6 +22,8 @@ pub const SIZES: [u64; 7] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 1
 pub struct Latency {
     pub in_queue: Sketch,
     pub to_settle: Sketch,
+    /// Time in queue, by type of message.
+    pub by_type: ByType,
 }
 
 /// Latencies of the node.

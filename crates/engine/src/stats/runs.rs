@@ -5,8 +5,10 @@
 //! like the one before; a run is added to its sketch or counter when another begins, and at the end of the call. It
 //! must never outlive the call. Rule: `Engine::work` ends with `end_runs`, so whoever reads sees everything.
 
-use super::{Latency, size_bucket};
+use super::{Latency, TypeId, size_bucket};
 use crate::broker::{Broker, Published};
+use crate::fields;
+use crate::message::Message;
 use crate::queue::QueueId;
 use crate::routing::{Counters, ExchangeId};
 
@@ -16,6 +18,7 @@ struct Run {
     queue: QueueId,
     /// Bucket of the body's size.
     size: usize,
+    type_id: TypeId,
     us: u64,
     count: u32,
 }
@@ -31,25 +34,26 @@ pub struct Runs {
 
 impl Default for Runs {
     fn default() -> Self {
-        let none = Run { queue: QueueId::from_raw(0), size: 0, us: 0, count: 0 };
+        let none = Run { queue: QueueId::from_raw(0), size: 0, type_id: TypeId::NONE, us: 0, count: 0 };
         let exchange = ExchangeId::from_raw(0);
         Self { waited: none, settled: none, exchange, published: Counters::default() }
     }
 }
 
 impl Broker {
-    /// A message of so many bytes left its queue, in which it was since `since_ns`.
+    /// A message left its queue, in which it was since `since_ns`.
     #[inline]
-    pub fn note_waited(&mut self, queue: QueueId, bytes: usize, since_ns: u64) {
+    pub fn note_waited(&mut self, queue: QueueId, message: &Message, since_ns: u64) {
         let us = self.now_ns.saturating_sub(since_ns) / 1_000;
-        let size = size_bucket(bytes);
+        let size = size_bucket(message.body_len());
+        let type_id = fields::type_of(message).map_or(TypeId::NONE, |name| self.types.id_of(name));
         let run = &mut self.runs.waited;
-        if run.us == us && run.queue == queue && run.size == size {
+        if run.us == us && run.queue == queue && run.size == size && run.type_id == type_id {
             run.count += 1;
             return;
         }
         self.end_waited();
-        self.runs.waited = Run { queue, size, us, count: 1 };
+        self.runs.waited = Run { queue, size, type_id, us, count: 1 };
     }
 
     /// A delivery that was made at `since_ns` ended for good.
@@ -62,7 +66,7 @@ impl Broker {
             return;
         }
         self.end_settled();
-        self.runs.settled = Run { queue, size: 0, us, count: 1 };
+        self.runs.settled = Run { queue, size: 0, type_id: TypeId::NONE, us, count: 1 };
     }
 
     /// A message came to an exchange.
@@ -87,11 +91,16 @@ impl Broker {
 
     fn end_waited(&mut self) {
         let run = std::mem::take(&mut self.runs.waited.count);
-        let Run { queue, size, us, .. } = self.runs.waited;
+        let Run { queue, size, type_id, us, .. } = self.runs.waited;
         if run > 0 {
             self.latency.by_size[size].add(us, run, self.now_ns);
+            self.types.add(type_id, us, run, self.now_ns);
             if let Some(queue) = self.queues.get_mut(queue) {
-                Latency::of(&mut queue.latency).in_queue.add(us, run, self.now_ns);
+                let latency = Latency::of(&mut queue.latency);
+                latency.in_queue.add(us, run, self.now_ns);
+                if type_id != TypeId::NONE {
+                    latency.by_type.add(type_id, us, run, self.now_ns);
+                }
             }
         }
     }

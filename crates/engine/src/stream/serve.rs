@@ -120,6 +120,9 @@ impl Pump<'_> {
                 continue;
             }
             self.broker.track(id, &entry);
+            if let Some(consumer) = self.broker.consumers.get_mut(consumer_id) {
+                consumer.delivered += 1;
+            }
             self.hand_read(id, target, conn, entry);
         }
         None

@@ -75,6 +75,12 @@ pub fn peek(raw: &[u8]) -> Result<Peek<'_>, WireError> {
     })
 }
 
+/// Do these properties, which were decoded before, have a `type`?
+#[inline]
+pub fn has_type(raw: &[u8]) -> bool {
+    raw.get(1).is_some_and(|flags| u16::from(*flags) & MESSAGE_TYPE != 0)
+}
+
 impl<'a> Properties<'a> {
     /// Reads flags and values, which must fill `raw` exactly.
     #[inline]

@@ -15,6 +15,7 @@ from weft.management.classes.node import NodeClass
 from weft.management.classes.parameters import GlobalParameters, Parameters
 from weft.management.classes.policies import PoliciesClass
 from weft.management.classes.queues import Queues, Streams
+from weft.management.classes.rules import Rules
 from weft.management.classes.users import PermissionsClass, TopicPermissions, Users
 from weft.management.manager import Manager
 from weft.management.peers import Peers
@@ -22,7 +23,9 @@ from weft.management.peers import Peers
 
 def register_classes(manager: Manager, peers: Peers) -> None:
     """Let a manager answer for everything the node knows by itself."""
-    manager.register("node", NodeClass(manager, peers))
+    rules = Rules(manager)
+    manager.register("node", NodeClass(manager, peers, rules))
+    manager.register("rule", rules)
     manager.register("vhost", Vhosts(manager))
     manager.register("connection", Connections(manager, peers))
     manager.register("session", Sessions(manager, peers))

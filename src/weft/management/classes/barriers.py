@@ -28,23 +28,23 @@ class Barriers(Provider):
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
         for name in caller.vhosts() if vhost is None else [vhost]:
-            queues = [queue for queue in self._host.topology.queues(name) if _has(queue)]
+            queues = [queue for queue in self._host.topology.queues(name) if has_barrier(queue)]
             numbers = [self._host.engine.queue_id(name, queue.name) for queue in queues]
             ids = [number for number in numbers if number is not None]
             _, _, counts = self._host.engine.page("queues", ids=ids, columns=COLUMNS)
-            yield from self._told("queue", name, queues, counts)
-            exchanges = [one for one in self._host.topology.exchanges(name) if _has(one)]
+            yield from self._told(name, queues, counts)
+            exchanges = [one for one in self._host.topology.exchanges(name) if has_barrier(one)]
             if exchanges:
                 _, _, counts = self._host.engine.page("exchanges", vhosts=[name], columns=COLUMNS)
-                yield from self._told("exchange", name, exchanges, counts)
+                yield from self._told(name, exchanges, counts)
 
     @staticmethod
-    def _told(kind: str, vhost: str, owners: Iterable[Queue | Exchange], counts: list[Row]) -> Iterable[Row]:
+    def _told(vhost: str, owners: Iterable[Queue | Exchange], counts: list[Row]) -> Iterable[Row]:
         by_name = {row["name"]: row for row in counts}
         for owner in owners:
             row = by_name.get(owner.name, {})
             yield {
-                "name": f"{kind}/{owner.name}",
+                "name": barrier_name(owner),
                 "vhost": vhost,
                 "key": owner.arguments.get("x-barrier", "message-id"),
                 "window_ms": owner.arguments.get("x-barrier-window", owner.arguments.get("x-cache-ttl")),
@@ -54,5 +54,11 @@ class Barriers(Provider):
             }
 
 
-def _has(owner: Queue | Exchange) -> bool:
+def has_barrier(owner: Queue | Exchange) -> bool:
+    """Does it hold duplicates back?"""
     return any(key in owner.arguments for key in KEYS)
+
+
+def barrier_name(owner: Queue | Exchange) -> str:
+    """The name of its barrier."""
+    return f"{'queue' if isinstance(owner, Queue) else 'exchange'}/{owner.name}"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from weft.management.caller import Caller
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
-from weft.management.peers import Peers
+from weft.management.peers import Peers, session_name
 from weft.management.provider import Provider, Values
 from weft.management.query import Page, Query, Row
 from weft.model.changes import CloseConnection
@@ -106,7 +106,7 @@ class Sessions(Provider):
         for start in range(0, len(conns), SESSIONS_SLICE):
             for row in self._host.engine.sessions(conns[start : start + SESSIONS_SLICE]):
                 peer = mine[row["conn"]]
-                name = f"{peer.name} ({row['number']})"
+                name = session_name(peer, row["number"])
                 yield {"name": name, "connection": peer.name, "vhost": peer.vhost, "user": peer.user, **row}
 
 

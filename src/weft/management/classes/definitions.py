@@ -21,7 +21,7 @@ from weft.management.classes.policies import applied_row
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
-from weft.management.query import Page, Query, Row
+from weft.management.query import SLICE_READ, Page, Query, Row
 from weft.model.errors import LocalProtocolError, Refused
 from weft.store import Binding
 from weft.store.tables import encode_table
@@ -160,8 +160,11 @@ class Bindings(Provider):
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
         for name in caller.vhosts() if vhost is None else [vhost]:
-            for binding in self._host.topology.bindings(name):
-                yield binding_row(binding)
+            bindings = self._host.topology.bindings(name)
+            for start in range(0, len(bindings), SLICE_READ):
+                part = bindings[start : start + SLICE_READ]
+                for binding, matched in zip(part, self._host.engine.matched(part), strict=True):
+                    yield binding_row(binding) | {"matched": matched or 0}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         wanted = self._wanted(vhost, values)

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from time import monotonic
 
 from weft.management.caller import Caller
+from weft.management.classes.queues import QUANTILES, types_told
+from weft.management.classes.rules import Rules
 from weft.management.definitions import export, import_
 from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
@@ -22,7 +24,6 @@ from weft.management.query import Row
 from weft.model.changes import CloseConnection
 from weft.model.errors import Refused
 
-QUANTILES = ("p50_us", "p90_us", "p99_us", "max_us")
 ANSWER_S = 0.2
 """What the answer to a drain gets to leave before its connection is closed with the others."""
 TOLD = ("rule", "service", "query")
@@ -33,7 +34,8 @@ DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
 class NodeClass(Provider):
     """The node."""
 
-    def __init__(self, manager: Manager, peers: Peers) -> None:
+    def __init__(self, manager: Manager, peers: Peers, rules: Rules) -> None:
+        self._rules = rules
         self._manager = manager
         self._host = manager.host
         self._peers = peers
@@ -62,7 +64,7 @@ class NodeClass(Provider):
         }
 
     def _latencies(self) -> Row:
-        told: Row = {"sizes": []}
+        told: Row = {"sizes": [], "types": types_told(self._host.engine.types())}
         for name, size, count, quantiles in self._host.engine.latencies():
             row = dict(zip(QUANTILES, quantiles, strict=True))
             if name == "size":
@@ -99,6 +101,8 @@ class NodeClass(Provider):
         known = [event.name for event in BY_NAME[class_name].events] if class_name in TOLD else []
         if kind not in known or not name or not isinstance(values, dict):
             raise Refused(f"an event has a class ({', '.join(TOLD)}), one of its kinds, an object and values", 400)
+        if class_name == "rule":
+            self._rules.note(kind, name)
         self._manager.events.tell(class_name, kind, name, None, **{str(key): value for key, value in values.items()})
         return {}
 

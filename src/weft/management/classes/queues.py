@@ -20,6 +20,7 @@ from weft.management.query import Page, Query, Row
 from weft.model.errors import Refused
 from weft.node.local import Message
 
+QUANTILES = ("p50_us", "p90_us", "p99_us", "max_us")
 GET_COUNT_MAX = 1_000
 GET_TIMEOUT_S = 1.0
 """How long messages on disk may take to be looked at."""
@@ -59,6 +60,7 @@ class Queues(Provider):
             row["arguments"] = queue.arguments
             row["type"] = queue.arguments.get("x-queue-type", "classic")
             row |= applied_row(self._host.topology.applied(queue))
+        row["types"] = types_told(self._host.engine.types(row["id"])) if row.get("types") else {}
         row["state"] = "quiesced" if self._manager.is_quiesced else "running"
         return row
 
@@ -183,6 +185,11 @@ class Streams(Queues):
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         arguments = (values.get("arguments") or {}) | {"x-queue-type": "stream"}
         return await super().create(caller, vhost, name, values | {"arguments": arguments})
+
+
+def types_told(types: list[tuple[str, int, tuple[int, int, int, int]]]) -> Values:
+    """Time in queue by type of message."""
+    return {name: {"count": count, **dict(zip(QUANTILES, row, strict=True))} for name, count, row in types}
 
 
 def _told(message: Message, truncate: int | None, as_text: bool, left: int) -> Values:

@@ -1,7 +1,8 @@
 """The node's figures in Prometheus' text format.
 
 Owns `/metrics` (sums, the same size however many queues there are) and `/metrics/per-object` (the busiest queues, at
-most `OBJECTS_MAX`). The kernel's counters come in, text goes out.
+most `OBJECTS_MAX`, and the types of messages that the kernel keeps apart). The
+kernel's counters come in, text goes out.
 It must never have a label whose values peers choose, but in `/metrics/per-object`, where they are bounded.
 Rule: names as RabbitMQ's exporter gives them, weft's own beside them (docs/reference/metrics.md).
 """
@@ -84,6 +85,12 @@ async def queues_text(manager: Manager) -> str:
         )
         lines += _family(name, kind, doc, told)
         await asyncio.sleep(0)
+    by_type = (
+        (f'{{type="{_escape(name)}",quantile="{share}"}}', us / 1e6)
+        for name, _, row in engine.types()
+        for share, us in _shares(row)
+    )
+    lines += _family("weft_time_in_queue_by_type_seconds", "gauge", "Time in queue by type of message, lately", by_type)
     return "".join(lines)
 
 

@@ -72,7 +72,7 @@ def queue(row: Row, node: str, rates: dict[str, float]) -> dict[str, Any]:
         "message_bytes_ready": row["ready_bytes"],
         "memory": row["ready_bytes"],
         "message_stats": stats(queue_counters(row), rates),
-        "weft": {name: row.get(name) for name in (*_OWN, *_LATENCIES)},
+        "weft": {name: row.get(name) for name in (*_OWN, *_LATENCIES, "types")},
     }
 
 
@@ -115,6 +115,7 @@ def binding(row: Row) -> dict[str, Any]:
         "routing_key": row["routing_key"],
         "arguments": row["arguments"],
         "properties_key": row["properties_key"],
+        "weft": {"matched": row["matched"]},
     }
 
 

@@ -90,12 +90,12 @@ impl Session {
                 }
                 self.dispatch(io, broker, number, decode(frame.payload)?)
             }
-            Some(_) => self.on_closing_channel(io, frame),
-            None => self.open_channel(io, number, decode(frame.payload)?),
+            Some(_) => self.on_closing_channel(io, broker, frame),
+            None => self.open_channel(io, broker, number, decode(frame.payload)?),
         }
     }
 
-    fn open_channel(&mut self, io: &mut Io, number: u16, method: Method<'_>) -> Stepped {
+    fn open_channel(&mut self, io: &mut Io, broker: &mut Broker, number: u16, method: Method<'_>) -> Stepped {
         match method {
             Method::ChannelOpen if number <= self.channels_max => {
                 let index = usize::from(number);
@@ -103,6 +103,7 @@ impl Session {
                     self.channels.resize_with(index + 1, || None);
                 }
                 self.channels[index] = Some(Box::default());
+                broker.tell_session(io.id, number, true);
                 Method::ChannelOpenOk.encode_frame(number, &mut io.output);
                 Ok(Step::Done(0))
             }
@@ -120,9 +121,12 @@ impl Session {
         }
     }
 
-    fn on_closing_channel(&mut self, io: &mut Io, frame: &Frame<'_>) -> Stepped {
+    fn on_closing_channel(&mut self, io: &mut Io, broker: &mut Broker, frame: &Frame<'_>) -> Stepped {
         match decode(frame.payload)? {
-            Method::ChannelCloseOk => self.channels[usize::from(frame.channel)] = None,
+            Method::ChannelCloseOk => {
+                self.channels[usize::from(frame.channel)] = None;
+                broker.tell_session(io.id, frame.channel, false);
+            }
             Method::ChannelClose { .. } => Method::ChannelCloseOk.encode_frame(frame.channel, &mut io.output),
             _ => {}
         }
@@ -162,6 +166,7 @@ impl Session {
                 self.send_confirms(io);
                 if let Some(mut channel) = self.channels[usize::from(number)].take() {
                     channel.end(broker);
+                    broker.tell_session(io.id, number, false);
                 }
                 io.drop_promises(number);
                 Method::ChannelCloseOk.encode_frame(number, &mut io.output);

@@ -238,8 +238,10 @@ impl Session {
 
     /// Every consumer leaves and every unsettled delivery goes back.
     fn drop_channels(&mut self, io: &mut Io, broker: &mut Broker) {
-        for mut channel in std::mem::take(&mut self.channels).into_iter().flatten() {
+        for (number, channel) in std::mem::take(&mut self.channels).into_iter().enumerate() {
+            let Some(mut channel) = channel else { continue };
             channel.end(broker);
+            broker.tell_session(io.id, number as u16, false);
         }
         self.confirming.clear();
         io.stalled.clear();

@@ -19,8 +19,8 @@ use crate::conn::Io;
 use crate::event::{Access, Resource};
 use crate::memory::MESSAGE_OVERHEAD_BYTES;
 use crate::message::{Body, Gatherer, Kind, Message, Name, Traits};
-use crate::queue::QueueId;
 use crate::routing::ExchangeId;
+use crate::routing::matches::Trail;
 
 /// Bytes of a content header frame's payload before the properties: class, weight, body size.
 const HEADER_FIXED: usize = 12;
@@ -31,8 +31,9 @@ pub(super) struct RouteMemory {
     generation: u64,
     exchange: Option<ExchangeId>,
     names: Option<(Name, Name)>,
-    /// The queues, where they depend on nothing but exchange and key.
-    targets: Option<Rc<[QueueId]>>,
+    /// The way, where it depends on nothing but exchange and key, from the second message on.
+    route: Option<Rc<Trail>>,
+    routed: bool,
     delayed: bool,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Incoming {
 pub(super) struct Finished {
     pub message: Rc<Message>,
     exchange: ExchangeId,
-    targets: Option<Rc<[QueueId]>>,
+    route: Option<Rc<Trail>>,
     more_keys: Vec<Box<[u8]>>,
     delay_ms: u64,
     mandatory: bool,
@@ -120,7 +121,8 @@ impl Session {
         }
         if let Some(channel) = self.channel(number) {
             let generation = broker.generation;
-            channel.memory = RouteMemory { generation, exchange: Some(id), names: Some(names), targets: None, delayed };
+            channel.memory =
+                RouteMemory { generation, exchange: Some(id), names: Some(names), delayed, ..RouteMemory::default() };
         }
         io.publishes = true;
         Ok(true)
@@ -271,7 +273,7 @@ impl Session {
         let finished = Finished {
             message: Rc::new(message),
             exchange,
-            targets: if plain { channel.memory.targets.clone() } else { None },
+            route: if plain { channel.memory.route.clone() } else { None },
             more_keys: extras.more_keys,
             delay_ms: if channel.memory.delayed { extras.delay_ms } else { 0 },
             mandatory,
@@ -301,8 +303,11 @@ impl Session {
     #[inline]
     pub(super) fn route(&mut self, io: &mut Io, broker: &mut Broker, number: u16, finished: Finished) {
         let message = &finished.message;
-        let published = match &finished.targets {
-            Some(targets) => broker.deliver_to(finished.exchange, targets, message),
+        let published = match &finished.route {
+            Some(route) => {
+                route.count();
+                broker.deliver_to(finished.exchange, &route.targets, message)
+            }
             None if finished.delay_ms > 0 => {
                 broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms)
             }
@@ -327,6 +332,7 @@ impl Session {
         }
         let more_keys: Vec<&[u8]> = finished.more_keys.iter().map(|key| &**key).collect();
         let targets = broker.route_of(finished.exchange, message, &more_keys);
+        broker.matches.count();
         let keyed = broker.exchanges.get(finished.exchange).is_some_and(|exchange| !exchange.reads_headers());
         let generation = broker.generation;
         if let Some(channel) = self.channel(number) {
@@ -336,7 +342,9 @@ impl Session {
             // An exchange bound to a headers exchange is rare enough to be routed anew every time.
             let plain = keyed && more_keys.is_empty() && !memory.delayed;
             if plain && same && !broker.has_headers_exchanges() && !broker.route_is_guarded() {
-                memory.targets = Some(Rc::from(targets.as_slice()));
+                if std::mem::replace(&mut memory.routed, true) {
+                    memory.route = Some(broker.matches.remember(&targets));
+                }
             }
         }
         let published = broker.deliver_to(finished.exchange, &targets, message);

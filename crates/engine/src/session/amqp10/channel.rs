@@ -147,6 +147,7 @@ impl Session {
         let mut channel = Channel::new(window, handle_max);
         channel.take_begin(begin);
         self.put_channel(ours, channel);
+        broker.tell_session(io.id, ours, true);
         self.map_channel(number, ours);
         let answer = Begin {
             remote_channel: Some(number),
@@ -202,6 +203,7 @@ impl Session {
             encode(&mut io.output, number, &End::default());
         }
         self.channels[usize::from(number)] = None;
+        broker.tell_session(io.id, number, false);
         self.theirs.iter_mut().filter(|ours| **ours == number + 1).for_each(|ours| *ours = 0);
         self.own_channel = self.own_channel.filter(|own| *own != number);
         Ok(())

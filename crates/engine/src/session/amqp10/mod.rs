@@ -356,6 +356,8 @@ impl Session {
 
     pub fn lost(&mut self, io: &mut Io, broker: &mut Broker) {
         self.drop_channels(io, broker, true);
+        let open = std::mem::take(&mut self.channels).into_iter().enumerate().filter(|(_, channel)| channel.is_some());
+        open.for_each(|(number, _)| broker.tell_session(io.id, number as u16, false));
     }
 
     pub fn describe(&self) -> Described {

@@ -23,6 +23,7 @@ use crate::memory::Charge;
 use crate::message::{Body, Kind, Message, Name};
 use crate::queue::QueueId;
 use crate::routing::ExchangeId;
+use crate::routing::matches::Trail;
 
 /// Addresses of direct reply-to consumers begin so; no queue stands behind them.
 const REPLY_PREFIX: &[u8] = b"amq.rabbitmq.reply-to.";
@@ -35,8 +36,9 @@ pub(super) struct RouteMemory {
     key: Box<[u8]>,
     exchange: Option<ExchangeId>,
     pub names: Option<(Name, Name)>,
-    /// The queues, where they depend on nothing but exchange and key.
-    targets: Option<Rc<[QueueId]>>,
+    /// The way, where it depends on nothing but exchange and key, from the second message on.
+    route: Option<Rc<Trail>>,
+    routed: bool,
     delayed: bool,
 }
 
@@ -48,8 +50,8 @@ impl RouteMemory {
         names: (Name, Name),
         target: QueueId,
     ) -> Self {
-        let targets = Some(Rc::from([target]));
-        Self { generation, key: Box::default(), exchange, names: Some(names), targets, delayed: false }
+        let route = Some(Trail::straight(target));
+        Self { generation, exchange, names: Some(names), route, ..Self::default() }
     }
 
     /// Exchange and key of a message whose way is known.
@@ -66,7 +68,7 @@ impl RouteMemory {
 pub(super) struct Finished {
     pub message: Rc<Message>,
     pub exchange: ExchangeId,
-    targets: Option<Rc<[QueueId]>>,
+    route: Option<Rc<Trail>>,
     more_keys: Vec<Box<[u8]>>,
     delay_ms: u64,
 }
@@ -310,8 +312,8 @@ impl Inlet {
             key: key.into(),
             exchange: Some(id),
             names: Some(names),
-            targets: None,
             delayed: found.delayed,
+            ..RouteMemory::default()
         };
         Way::Known
     }
@@ -326,7 +328,7 @@ impl Inlet {
         Finished {
             message: Rc::new(message),
             exchange: memory.exchange.unwrap_or(ExchangeId::from_raw(0)),
-            targets: if plain { memory.targets.clone() } else { None },
+            route: if plain { memory.route.clone() } else { None },
             more_keys: extras.more_keys,
             delay_ms,
         }
@@ -334,8 +336,11 @@ impl Inlet {
 
     #[inline]
     fn route(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
-        match &finished.targets {
-            Some(targets) => broker.deliver_to(finished.exchange, targets, &finished.message),
+        match &finished.route {
+            Some(route) => {
+                route.count();
+                broker.deliver_to(finished.exchange, &route.targets, &finished.message)
+            }
             None => self.route_and_remember(broker, finished),
         }
     }
@@ -347,7 +352,10 @@ impl Inlet {
         // An exchange bound to a headers exchange is rare enough to be routed anew every time.
         if keyed && plain && memory.generation == broker.generation && !broker.has_headers_exchanges() {
             let targets = broker.route_of(finished.exchange, &finished.message, &[]);
-            memory.targets = (!broker.route_is_guarded()).then(|| Rc::from(targets.as_slice()));
+            broker.matches.count();
+            if !broker.route_is_guarded() && std::mem::replace(&mut memory.routed, true) {
+                memory.route = Some(broker.matches.remember(&targets));
+            }
             let published = broker.deliver_to(finished.exchange, &targets, &finished.message);
             broker.recycle_route(targets);
             return published;

@@ -1,0 +1,195 @@
+"""Every class of the schema on a live node: a property, a statistic that counts what was done, and an event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import aio_pika
+import pytest
+
+import weft
+from weft.management._generated_classes import CLASSES
+from weft.management.query import Query
+
+ELSEWHERE = {"query"}
+"""Objects that no node keeps: they are only told of (`tell`)."""
+SENT = 5
+APPENDED = 3
+
+
+TOLD: dict[str, tuple[str, ...]] = {
+    "node": ("statistics",),
+    "vhost": ("created",),
+    "connection": ("opened", "closed"),
+    "session": ("created", "deleted"),
+    "link": ("created", "deleted"),
+    "uplink": ("created",),
+    "route": ("created",),
+    "exchange": ("created",),
+    "queue": ("created", "statistics", "deleted"),
+    "stream": ("created",),
+    "binding": ("created", "deleted"),
+    "user": ("created",),
+    "permission": ("created",),
+    "policy": ("created",),
+    "operator_policy": ("created",),
+    "directory": ("created", "deleted"),
+    "service": ("up",),
+    "barrier": ("created", "deleted"),
+    "rule": ("created", "crossed", "deleted"),
+    "query": ("progress",),
+}
+WANTED = {(name, kind) for name, kinds in TOLD.items() for kind in kinds}
+
+
+@dataclass
+class Life:
+    """What was seen of one node: rows by class and name, and (class, kind, object) of every event, in order."""
+
+    rows: dict[str, dict[str, dict[str, Any]]]
+    events: list[tuple[str, str, str]]
+
+
+async def make(node: weft.Node) -> None:
+    manager, caller = node.management.manager, node.management.manager.node
+
+    async def create(kind: str, name: str, vhost: str = "/", /, **values: object) -> None:
+        await manager.create(caller, kind, vhost, name, values)
+
+    await create("vhost", "v")
+    await create("user", "u", password="p", tags=["monitoring"])
+    await create("permission", "u", "v", configure="^$", write="^$", read=".*")
+    for kind in ("policy", "operator_policy"):
+        await create(kind, "p", pattern="^none$", apply_to="queues", definition={"max-length": 10})
+    await create("exchange", "x", type="topic")
+    await create("queue", "work", arguments={"x-barrier": "message-id"})
+    await create("stream", "log")
+    await create("binding", "", source="x", destination="work", routing_key="order.#")
+    await create("uplink", "there", urls=["amqp://127.0.0.1:1"])
+    await create("route", "r", link="there", kind="static", exchange="x", key="far.#")
+    await create("directory", "/settings/color", value={"is": "blue"})
+    queue = {"x-weft-service": "payments"}
+    await create("queue", "payments.request.impl", arguments=queue)
+    await create("rule", "too-long", object="queue work", attribute="ready", threshold=10)
+    crossed = {"class": "rule", "kind": "crossed", "object": "too-long", "values": {}}
+    await manager.call(caller, "node", "/", "here", "tell", crossed)
+    progress = {"class": "query", "kind": "progress", "object": "q", "values": {"rows": 1}}
+    await manager.call(caller, "node", "/", "here", "tell", progress)
+
+
+async def work(channel: aio_pika.abc.AbstractChannel) -> None:
+    """Messages through the exchange, one of them twice, and through the stream; each is taken and accepted."""
+    exchange = await channel.get_exchange("x")
+    for number in (*range(SENT), 0):
+        message = aio_pika.Message(b"body", type="order", message_id=str(number))
+        await exchange.publish(message, routing_key="order.new")
+    for _ in range(APPENDED):
+        await channel.default_exchange.publish(aio_pika.Message(b"entry"), routing_key="log")
+    await channel.set_qos(prefetch_count=100)
+    served = await channel.get_queue("payments.request.impl")
+    await served.consume(asyncio.Queue().put)
+    for name, count, arguments in (("work", SENT, {}), ("log", APPENDED, {"x-stream-offset": "first"})):
+        queue = await channel.get_queue(name)
+        taken: asyncio.Queue[aio_pika.abc.AbstractIncomingMessage] = asyncio.Queue()
+        await queue.consume(taken.put, arguments=arguments)
+        async with asyncio.timeout(30):
+            for _ in range(count):
+                await (await taken.get()).ack()
+    await channel.get_queue("work")  # its answer comes after everything before it was done
+
+
+async def hear(events: Any, seen: list[tuple[str, str, str]], wanted: set[tuple[str, str]]) -> None:
+    """Take events until these kinds were among them."""
+    async with asyncio.timeout(30):
+        while wanted - {item[:2] for item in seen}:
+            message = await anext(events)
+            message.accept()
+            body = json.loads(message.body)
+            seen.append((body["class"], body["kind"], body["object"]))
+
+
+async def live() -> Life:
+    async with weft.Node(name="here", listen="127.0.0.1:0") as node, node.receive("weft.events/#") as events:
+        manager = node.management.manager
+        await make(node)
+        connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
+        await work(await connection.channel())
+        await manager.tell_statistics()
+        rows: dict[str, dict[str, dict[str, Any]]] = {}
+        seen: list[tuple[str, str, str]] = []
+        await hear(events, seen, {("service", "up")})
+        for item in CLASSES:
+            page = await manager.query(manager.node, item.name, Query())
+            rows[item.name] = {row["name"]: row for row in page.rows}
+        await connection.close()
+        binding = next(iter(rows["binding"]))
+        for kind, name in (
+            ("binding", binding),
+            ("queue", "work"),
+            ("rule", "too-long"),
+            ("directory", "/settings/color"),
+        ):
+            await manager.delete(manager.node, kind, "/", name, {})
+        await hear(events, seen, WANTED)
+        return Life(rows, seen)
+
+
+@pytest.fixture(scope="module")
+def life() -> Life:
+    return asyncio.run(live())
+
+
+COUNTED: dict[str, tuple[str, dict[str, object]]] = {
+    "node": ("here", {"connections": 1, "channels": 1, "duplicate": 1}),
+    "vhost": ("v", {"queues": 0, "connections": 0}),
+    "connection": ("", {"messages_in": SENT + 1 + APPENDED, "messages_out": SENT + APPENDED, "channels": 1}),
+    "session": ("", {"consumers": 3, "unsettled": 0, "published": SENT + 1 + APPENDED}),
+    "uplink": ("there", {"connects": 0}),
+    "route": ("r", {"mended": 0}),
+    "exchange": ("x", {"messages_in": SENT + 1, "bindings": 1}),
+    "queue": ("work", {"published": SENT, "delivered": SENT, "settled": SENT, "ready": 0, "duplicate": 1}),
+    "stream": ("log", {"appended": APPENDED, "read": APPENDED, "readers": 1, "next_offset": APPENDED}),
+    "binding": ("x/queue/work/order.%23", {"matched": SENT + 1}),
+    "barrier": ("queue/work", {"ids": SENT, "duplicate": 1}),
+    "rule": ("too-long", {"fired": 1, "state": "crossed"}),
+    "user": ("guest", {"connections": 1}),
+    "permission": ("u", {}),
+    "policy": ("p", {}),
+    "operator_policy": ("p", {}),
+    "directory": ("/settings/color", {}),
+    "service": ("payments@here", {"state": "up", "served": 0}),
+}
+"""The object that is looked at (the only one where it has no name of its own), and what its statistics must be."""
+
+
+@pytest.mark.parametrize("item", [item for item in CLASSES if item.name not in ELSEWHERE], ids=lambda i: i.name)
+def test_a_class_has_properties_and_statistics(life: Life, item: Any) -> None:
+    rows = life.rows[item.name]
+    if item.name == "link":
+        by_queue = {row["queue"]: row["delivered"] for row in rows.values()}
+        assert by_queue == {"work": SENT, "log": APPENDED, "payments.request.impl": 0}
+        return
+    name, counted = COUNTED[item.name]
+    row = rows[name] if name else next(iter(rows.values()))
+    for field in item.properties:
+        value = row.get(field.name)
+        assert value is None or field.how == "secret" or field.fits(value), (field.name, value)
+    for field in item.statistics:
+        assert field.name in row, f"the schema says that a {item.name} has {field.name}"
+    assert {key: row[key] for key in counted} == counted
+
+
+@pytest.mark.parametrize("item", CLASSES, ids=lambda i: i.name)
+def test_a_class_tells_of_itself(life: Life, item: Any) -> None:
+    kinds = [kind for name, kind, _ in life.events if name == item.name]
+    assert set(TOLD[item.name]) <= set(kinds) <= {event.name for event in item.events}
+
+
+def test_types_of_messages_have_latencies(life: Life) -> None:
+    for row in (life.rows["queue"]["work"], life.rows["node"]["here"]):
+        order = row["types"]["order"]
+        assert order["count"] == SENT
+        assert 0 <= order["p50_us"] <= order["p90_us"] <= order["p99_us"] <= order["max_us"]
