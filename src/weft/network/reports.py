@@ -9,6 +9,7 @@ Rule: schema/management.json; what was there before the node came is no event.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft.directory import Difference, Directory
 from weft.management.events import Events
@@ -42,7 +43,9 @@ class Reports:
             if self._is_first or (entry is None and not is_known):
                 continue
             kind = "deleted" if entry is None else "changed" if is_known else "created"
-            about = {} if entry is None else {"value": entry.value, "ephemeral": entry.ephemeral}
+            about: dict[str, Any] = {}
+            if entry is not None:
+                about = {"value": entry.value, "ephemeral": entry.ephemeral}
             self._events.tell("directory", kind, path, **about)
             parts = path.split("/")
             if path.startswith(f"{SERVICES}/") and len(parts) == 4 and kind != "changed":

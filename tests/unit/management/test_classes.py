@@ -35,6 +35,9 @@ TOLD: dict[str, tuple[str, ...]] = {
     "user": ("created",),
     "permission": ("created",),
     "policy": ("created",),
+    "topic_permission": ("created",),
+    "parameter": ("created",),
+    "global_parameter": ("created",),
     "operator_policy": ("created",),
     "directory": ("created", "deleted"),
     "service": ("up",),
@@ -62,6 +65,9 @@ async def make(node: weft.Node) -> None:
     await create("vhost", "v")
     await create("user", "u", password="p", tags=["monitoring"])
     await create("permission", "u", "v", configure="^$", write="^$", read=".*")
+    await create("topic_permission", "u/x", "v", write="^a", read="^a")
+    await create("parameter", "component/one", value={"a": 1})
+    await create("global_parameter", "two", value={"b": 2})
     for kind in ("policy", "operator_policy"):
         await create(kind, "p", pattern="^none$", apply_to="queues", definition={"max-length": 10})
     await create("exchange", "x", type="topic")
@@ -125,14 +131,8 @@ async def live() -> Life:
             page = await manager.query(manager.node, item.name, Query())
             rows[item.name] = {row["name"]: row for row in page.rows}
         await connection.close()
-        binding = next(iter(rows["binding"]))
-        for kind, name in (
-            ("binding", binding),
-            ("queue", "work"),
-            ("rule", "too-long"),
-            ("directory", "/settings/color"),
-        ):
-            await manager.delete(manager.node, kind, "/", name, {})
+        for kind in ("binding", "queue", "rule", "directory"):
+            await manager.delete(manager.node, kind, "/", COUNTED[kind][0], {})
         await hear(events, seen, WANTED)
         return Life(rows, seen)
 
@@ -158,6 +158,9 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "user": ("guest", {"connections": 1}),
     "permission": ("u", {}),
     "policy": ("p", {}),
+    "topic_permission": ("u/x", {}),
+    "parameter": ("component/one", {}),
+    "global_parameter": ("two", {}),
     "operator_policy": ("p", {}),
     "directory": ("/settings/color", {}),
     "service": ("payments@here", {"state": "up", "served": 0}),

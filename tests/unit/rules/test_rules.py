@@ -113,6 +113,14 @@ def test_nested_and_missing_attributes() -> None:
     assert fired(watch, 0, queue("q"), queue("w", latency="soon"), queue("v", latency={"p99_ms": 101})) == [("v", True)]
 
 
+def test_the_latency_of_a_type_is_watched_whatever_dots_it_has() -> None:
+    watch = Watch([Rule("r", attribute="types.order.placed.p99_us", above=100)])
+    slow, quick = {"p99_us": 101}, {"p99_us": 1}
+    assert fired(watch, 0, queue("q", types={"order": slow, "order.placed": quick})) == []
+    assert fired(watch, 1, queue("q", types={"order": quick, "order.placed": slow})) == [("q", True)]
+    assert fired(watch, 2, queue("q", types={})) == []
+
+
 def test_what_is_gone_is_forgotten() -> None:
     watch = Watch([Rule("r", attribute="messages", above=10)])
     assert fired(watch, 0, queue("q", messages=11)) == [("q", True)]
