@@ -1,7 +1,8 @@
 //! What the engine counts of itself, beyond plain counters.
 //!
 //! Owns the latencies of a queue and of the node: time in queue, from delivery to settlement, from publish to confirm,
-//! and time in queue by the size and by the type of the message. The pump, settlements and promises add to them; `inspect` reads them.
+//! and time in queue by the size and by the type of the message. The pump, settlements and promises add to them;
+//! `inspect` reads them.
 //! It must never cost a message more than a few nanoseconds. Rule: docs/reference/metrics.md; a queue's are allocated
 //! with its first delivery.
 
