@@ -14,7 +14,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from .conftest import Connect
-from .support import Consumer, channel_error, receive
+from .proton10 import Client10, data
+from .support import Consumer, channel_error, receive, shared_queue
 
 Name = Callable[..., str]
 PSEUDO = "amq.rabbitmq.reply-to"
@@ -92,3 +93,40 @@ def test_cancelled_reply_consumer_gets_nothing(channel: BlockingChannel, connect
     channel.basic_publish("", address, b"too late")
     asking.flow(True)
     assert answers.bodies == []
+
+
+def test_a_service_of_1_0_answers_a_requester_of_0_9_1(
+    channel: BlockingChannel, client10: Client10, service: str
+) -> None:
+    answers = Consumer(channel, PSEUDO, auto_ack=True)
+    ask(channel, service, 7)
+    request = receive(channel, service, 1)[0]
+    assert request.properties.reply_to is not None
+    sender = client10.sender(request.properties.reply_to)
+    answer = data(b"answer")
+    answer.correlation_id = request.properties.correlation_id
+    client10.send(sender, answer)
+    delivery = answers.wait(1)[0]
+    assert (delivery.body, delivery.properties.correlation_id) == (b"answer", "7")
+
+
+@pytest.mark.parametrize("source", [PSEUDO, f"/queues/{PSEUDO}"])
+def test_a_service_of_0_9_1_answers_a_requester_of_1_0(
+    channel: BlockingChannel, client10: Client10, name: Name, source: str
+) -> None:
+    service = shared_queue(channel, name("service"))
+    answers = client10.receiver(source, credit=1)
+    address = answers.remote_source.address
+    assert address not in (None, source)
+    question = data(b"question")
+    question.reply_to, question.correlation_id = address, "8"
+    client10.send(client10.sender(service), question)
+    request = receive(channel, service, 1)[0]
+    properties = pika.BasicProperties(correlation_id=request.properties.correlation_id)
+    channel.basic_publish("", request.properties.reply_to, b"answer", properties)
+    _, answer = client10.receive(answers)
+    assert (bytes(answer.body), answer.correlation_id) == (b"answer", "8")
+    client10.close_link(answers)
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish("", request.properties.reply_to, b"too late", properties, mandatory=True)

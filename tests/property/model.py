@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
@@ -20,6 +20,9 @@ from typing import Literal, NamedTuple
 Reason = Literal["rejected", "expired", "maxlen"]
 Outcome = Literal["accepted", "rejected", "returned"]
 Headers = Mapping[str, object]
+
+GRAINS = 1_024
+"""Ends that a barrier tells apart within its window."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Message:
     headers: tuple[tuple[str, object], ...] = ()
     priority: int = 0
     ttl_ms: int | None = None
+    id: str | None = None
     deaths: tuple[tuple[str, Reason], ...] = ()
 
 
@@ -48,6 +52,37 @@ class Copy:
         return (-self.lane, self.position) < (-other.lane, other.position)
 
 
+class Window(NamedTuple):
+    """How long and how much a barrier remembers."""
+
+    ms: int = 600_000
+    ids_max: int = 1_000_000
+
+    def arguments(self) -> dict[str, object]:
+        """As a client of 0-9-1 writes them, for a queue or an exchange."""
+        return {"x-barrier": "message-id", "x-barrier-window": self.ms, "x-barrier-ids-max": self.ids_max}
+
+
+@dataclass
+class Barrier:
+    """The ids that passed, oldest first, and when each ends."""
+
+    window: Window
+    ids: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+
+    def knows(self, name: str, now_ms: int) -> bool:
+        self.ids = {known: until_ms for known, until_ms in self.ids.items() if until_ms > now_ms}
+        return name in self.ids
+
+    def remember(self, name: str, now_ms: int) -> None:
+        while len(self.ids) >= self.window.ids_max:
+            del self.ids[next(iter(self.ids))]
+        # Ends are rounded up to a part of the window, so that few of them are kept apart.
+        grain_ms = max(self.window.ms // GRAINS, 1)
+        self.ids[name] = ((now_ms + self.window.ms) // grain_ms + 1) * grain_ms
+
+
 @dataclass(frozen=True)
 class Settings:
     """Arguments of a queue."""
@@ -58,6 +93,7 @@ class Settings:
     ttl_ms: int | None = None
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
+    barrier: Window | None = None
 
     def arguments(self) -> dict[str, object]:
         """As a client of 0-9-1 writes them."""
@@ -69,7 +105,8 @@ class Settings:
             "x-dead-letter-exchange": self.dead_letter_exchange,
             "x-dead-letter-routing-key": self.dead_letter_key,
         }
-        return {name: value for name, value in table.items() if value is not None}
+        barrier = {} if self.barrier is None else self.barrier.arguments()
+        return {name: value for name, value in table.items() if value is not None} | barrier
 
 
 @dataclass
@@ -84,6 +121,7 @@ class Queue:
     """What each of its consumers may still take."""
     counts: Counter[str] = field(default_factory=Counter)
     position: int = 0
+    barrier: Barrier | None = None
 
     @property
     def is_full(self) -> bool:
@@ -121,10 +159,15 @@ class Held(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a publish: queues it was routed to, and those that refused it."""
+    """What became of a publish: queues it was routed to, those that refused it, exchanges that held it back."""
 
     routed: frozenset[str]
     refused: frozenset[str]
+    held_back: frozenset[str] = frozenset()
+
+    @property
+    def is_taken(self) -> bool:
+        return bool(self.routed or self.held_back)
 
 
 @cache
@@ -161,6 +204,8 @@ class Model:
     def __init__(self, now_ns: int) -> None:
         self.now_ns = now_ns
         self.exchanges: dict[str, str] = {}
+        self.barriers: dict[str, Barrier] = {}
+        """Of exchanges."""
         self.queues: dict[str, Queue] = {}
         self.bindings: set[Binding] = set()
         self.totals: Counter[str] = Counter()
@@ -176,16 +221,20 @@ class Model:
 
     # topology
 
-    def declare_exchange(self, name: str, kind: str) -> None:
+    def declare_exchange(self, name: str, kind: str, window: Window | None = None) -> None:
+        if name not in self.exchanges and window is not None:
+            self.barriers[name] = Barrier(window)
         self.exchanges[name] = kind
 
     def delete_exchange(self, name: str) -> None:
         del self.exchanges[name]
+        self.barriers.pop(name, None)
         self._unbind_all("exchange", name)
         self.bindings = {row for row in self.bindings if row.source != name}
 
     def declare_queue(self, name: str, settings: Settings) -> None:
-        self.queues.setdefault(name, Queue(name, settings))
+        barrier = None if settings.barrier is None else Barrier(settings.barrier)
+        self.queues.setdefault(name, Queue(name, settings, barrier=barrier))
 
     def delete_queue(self, name: str) -> int:
         """Drop a queue with what waits in it; how much that was."""
@@ -203,8 +252,8 @@ class Model:
 
     # messages
 
-    def route(self, exchange: str, message: Message) -> frozenset[str]:
-        """The queues a message reaches: each once, however many ways lead there."""
+    def route(self, exchange: str, message: Message, past: Callable[[str], bool] = lambda _: True) -> frozenset[str]:
+        """The queues a message reaches: each once, however many ways lead there, `past` the barriers of exchanges."""
         if exchange == "":
             return frozenset({message.key} & self.queues.keys())
         visited, waiting = set(), [exchange]
@@ -214,6 +263,8 @@ class Model:
             if source in visited or source not in self.exchanges:
                 continue
             visited.add(source)
+            if not past(source):
+                continue
             for row in self.bindings:
                 if row.source == source and self._matches(row, message):
                     (found.add if row.kind == "queue" else waiting.append)(row.destination)
@@ -231,16 +282,53 @@ class Model:
 
     def publish(self, exchange: str, message: Message) -> Result:
         self._begin()
-        result = self._deliver(self.route(exchange, message), message)
+        met: dict[str, bool] = {}
+        """Exchanges with a barrier on the way: did it let the message pass?"""
+
+        def past(name: str) -> bool:
+            barrier = self.barriers.get(name)
+            if barrier is not None and message.id is not None:
+                met[name] = not barrier.knows(message.id, self.now_ms)
+            return met.get(name, True)
+
+        routed = self.route(exchange, message, past)
+        result = self._deliver(routed, message, frozenset(name for name, passed in met.items() if not passed))
+        for name, passed in met.items():
+            if not passed:
+                self._hold_back(self.barriers[name])
+            elif message.id is not None and result.routed and not result.refused:
+                self.barriers[name].remember(message.id, self.now_ms)
         self._settle_down(result.routed)
         return result
 
-    def _deliver(self, targets: Iterable[str], message: Message) -> Result:
+    @property
+    def now_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+    def _hold_back(self, barrier: Barrier) -> None:
+        barrier.duplicates += 1
+        self.totals["duplicate"] += 1
+
+    def _deliver(self, targets: Iterable[str], message: Message, held_back: frozenset[str] = frozenset()) -> Result:
         routed = frozenset(targets)
-        refused = frozenset(name for name in routed if not self._offer(self.queues[name], message))
+        refused = frozenset(name for name in routed if not self._take(self.queues[name], message))
+        result = Result(routed, refused, held_back)
         self.totals["published"] += 1
-        self.totals["unroutable"] += not routed
-        return Result(routed, refused)
+        self.totals["unroutable"] += not result.is_taken
+        return result
+
+    def _take(self, queue: Queue, message: Message) -> bool:
+        """Offer a message to a queue behind its barrier, which looks at what is published and not at dead letters."""
+        barrier = queue.barrier
+        if barrier is None or message.id is None or message.deaths:
+            return self._offer(queue, message)
+        if barrier.knows(message.id, self.now_ms):
+            self._hold_back(barrier)
+            return True
+        is_taken = self._offer(queue, message)
+        if is_taken:
+            barrier.remember(message.id, self.now_ms)
+        return is_taken
 
     def _offer(self, queue: Queue, message: Message) -> bool:
         settings = queue.settings
@@ -306,7 +394,7 @@ class Model:
         death = (queue.name, reason)
         deaths = (death, *(old for old in message.deaths if old != death))
         key = message.key if queue.settings.dead_letter_key is None else queue.settings.dead_letter_key
-        letter = Message(message.number, key, message.headers, message.priority, None, deaths)
+        letter = Message(message.number, key, message.headers, message.priority, None, message.id, deaths)
         targets = {name for name in self.route(exchange, letter) if reason == "rejected" or not _is_cycle(name, deaths)}
         for name in targets:
             self.is_open |= name in self._sources and self._sources[name] != queue.name

@@ -120,8 +120,8 @@ class Peer091:
             self.call(channel, commands.Confirm.Select(), commands.Confirm.SelectOk)
         return channel
 
-    def declare_exchange(self, channel: int, name: str, kind: str) -> None:
-        method = commands.Exchange.Declare(exchange=name, exchange_type=kind)
+    def declare_exchange(self, channel: int, name: str, kind: str, arguments: dict[str, Any]) -> None:
+        method = commands.Exchange.Declare(exchange=name, exchange_type=kind, arguments=arguments)
         self.call(channel, method, commands.Exchange.DeclareOk)
 
     def declare_queue(self, channel: int, name: str, arguments: dict[str, Any] | None = None, **flags: bool) -> Any:

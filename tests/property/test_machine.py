@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pamqp import commands
 from proton import Delivery, Link, Message
 
-from property.model import Binding, Copy, Model, Outcome, Result, Settings
+from property.model import Binding, Copy, Model, Outcome, Result, Settings, Window
 from property.model import Message as Letter
 from property.node import Node
 from property.peer091 import Content, Peer091
@@ -42,6 +42,7 @@ headers = st.dictionaries(st.sampled_from(["h", "i"]), st.integers(1, 2)).map(
     lambda table: tuple(sorted(table.items()))
 )
 matches = st.sampled_from(["all", "any"])
+windows = st.sampled_from([None, None, Window(), Window(ms=20), Window(ids_max=2)])
 bindings = st.tuples(exchange_names, st.sampled_from(NAMES), st.sampled_from(PATTERNS), matches, headers)
 
 
@@ -56,6 +57,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         ttl_ms=draw(st.sampled_from([None, 5, 12])),
         dead_letter_exchange=exchange,
         dead_letter_key=None if exchange is None else draw(st.sampled_from([None, "a", *QUEUES])),
+        barrier=draw(windows),
     )
 
 
@@ -68,7 +70,8 @@ def _letter(draw: st.DrawFn) -> tuple[str, Letter]:
     exchange = draw(st.sampled_from(["", *EXCHANGES]))
     key = draw(st.sampled_from(KEYS) if exchange else queue_names)
     ttl_ms = draw(st.sampled_from([None, None, 3, 8]))
-    return exchange, Letter(0, key, draw(headers), draw(st.integers(0, 3)), ttl_ms)
+    name = draw(st.sampled_from([None, None, "1", "2", "3"]))
+    return exchange, Letter(0, key, draw(headers), draw(st.integers(0, 3)), ttl_ms, name)
 
 
 batches = st.lists(_letter(), min_size=1, max_size=4)
@@ -135,16 +138,19 @@ class BrokerMachine(RuleBasedStateMachine):
     # topology
 
     @initialize(
-        kinds=st.tuples(*[st.sampled_from(KINDS)] * len(EXCHANGES)),
+        kinds=st.tuples(*[st.tuples(st.sampled_from(KINDS), windows)] * len(EXCHANGES)),
         queues=st.tuples(*[settings_of_queues] * len(QUEUES)),
         rows=st.lists(bindings, min_size=2, max_size=8),
     )
     def begin(
-        self, kinds: tuple[str, ...], queues: tuple[Settings, ...], rows: list[tuple[str, str, str, str, Any]]
+        self,
+        kinds: tuple[tuple[str, Window | None], ...],
+        queues: tuple[Settings, ...],
+        rows: list[tuple[str, str, str, str, Any]],
     ) -> None:
         """Something to start with, or it takes many steps until anything happens."""
-        for name, kind in zip(EXCHANGES, kinds, strict=True):
-            self.declare_exchange(name, kind)
+        for name, (kind, window) in zip(EXCHANGES, kinds, strict=True):
+            self.declare_exchange(name, kind, window)
         for name, settings in zip(QUEUES, queues, strict=True):
             self.declare_queue(name, settings)
         for row in rows:
@@ -155,8 +161,11 @@ class BrokerMachine(RuleBasedStateMachine):
         row=bindings,
         kind=st.sampled_from(KINDS),
         settings=settings_of_queues,
+        window=windows,
     )
-    def change_topology(self, change: str, row: tuple[str, str, str, str, Any], kind: str, settings: Settings) -> None:
+    def change_topology(
+        self, change: str, row: tuple[str, str, str, str, Any], kind: str, settings: Settings, window: Window | None
+    ) -> None:
         """Seldom, as far as it destroys something: the other steps need queues to matter."""
         exchange, name, *_ = row
         match change:
@@ -167,16 +176,18 @@ class BrokerMachine(RuleBasedStateMachine):
             case "declare" if name in QUEUES:
                 self.declare_queue(name, settings)
             case "declare":
-                self.declare_exchange(name, kind)
+                self.declare_exchange(name, kind, window)
             case "delete_exchange" if exchange in self.model.exchanges:
                 self.delete_exchange(exchange)
             case "delete_queue" if name in self.model.queues:
                 self.delete_queue(name)
 
-    def declare_exchange(self, name: str, kind: str) -> None:
-        kind = self.model.exchanges.get(name, kind)
-        self.model.declare_exchange(name, kind)
-        self.control.declare_exchange(self.channel, name, kind)
+    def declare_exchange(self, name: str, kind: str, window: Window | None) -> None:
+        if name in self.model.exchanges:
+            kind = self.model.exchanges[name]
+            window = self.model.barriers[name].window if name in self.model.barriers else None
+        self.model.declare_exchange(name, kind, window)
+        self.control.declare_exchange(self.channel, name, kind, {} if window is None else window.arguments())
 
     def delete_exchange(self, name: str) -> None:
         self.model.delete_exchange(name)
@@ -274,11 +285,13 @@ class BrokerMachine(RuleBasedStateMachine):
         properties: dict[str, Any] = {"headers": dict(sent.headers), "priority": sent.priority}
         if sent.ttl_ms is not None:
             properties["expiration"] = str(sent.ttl_ms)
+        if sent.id is not None:
+            properties["message_id"] = sent.id
         body = str(sent.number).encode()
         self.control.publish(self.confirms, exchange, sent.key, body, mandatory=mandatory, **properties)
         self.published += 1
         returned = self.control.take(self.confirms, commands.Basic.Return)
-        assert [one.body for one in returned] == ([body] if mandatory and not result.routed else [])
+        assert [one.body for one in returned] == ([body] if mandatory and not result.is_taken else [])
         answer = self.control.expect(self.confirms, commands.Basic.Ack | commands.Basic.Nack)
         assert answer.delivery_tag == self.published
         assert isinstance(answer, commands.Basic.Nack) == bool(result.refused)
@@ -299,10 +312,12 @@ class BrokerMachine(RuleBasedStateMachine):
         message = Message(str(sent.number).encode(), address=address, properties=dict(sent.headers))
         message.inferred = True
         message.priority = sent.priority
+        if sent.id is not None:
+            message.id = sent.id
         if sent.ttl_ms is not None:
             message.ttl = sent.ttl_ms / 1000
         delivery = self.sending.send(self.sender, message.encode())
-        taken = Delivery.ACCEPTED if result.routed else Delivery.RELEASED
+        taken = Delivery.ACCEPTED if result.is_taken else Delivery.RELEASED
         assert delivery.remote_state == (Delivery.REJECTED if result.refused else taken)
         assert delivery.settled
         delivery.settle()
@@ -473,8 +488,13 @@ class BrokerMachine(RuleBasedStateMachine):
             assert self.node.engine.queue_stats("/", name) == expected, name
             for counter in ("published", "delivered", "settled", "returned", "expired", "dropped", "dead_lettered"):
                 assert rows[name][counter] == queue.counts[counter], (name, counter)
+            assert rows[name]["duplicate"] == (queue.barrier.duplicates if queue.barrier else None), name
+        if self.model.barriers:
+            found = {row["name"]: row["duplicate"] for row in self.node.engine.inspect("exchanges")}
+            for name, barrier in self.model.barriers.items():
+                assert found[name] == barrier.duplicates, name
         stats = self.node.engine.stats()
-        for total in ("published", "unroutable", "delivered", "settled", "returned", "dead_lettered"):
+        for total in ("published", "unroutable", "delivered", "settled", "returned", "dead_lettered", "duplicate"):
             assert stats[total] == self.model.totals[total], total
         assert stats["connections"] == 4
         assert stats["ready"] == sum(len(queue.ready) for queue in self.model.queues.values())

@@ -10,6 +10,7 @@ pub struct Limits {
     pub frame_bytes_max: u32,
     pub channels_max: u16,
     pub links_max: u32,
+    pub consumers_max: usize,
     pub heartbeat_s: u16,
     pub message_bytes_max: u64,
     pub memory_bytes_max: u64,
@@ -24,6 +25,8 @@ pub struct Limits {
     pub addresses_max: usize,
     pub transactions_max: usize,
     pub transaction_bytes_max: u64,
+    pub relay_window_s: u32,
+    pub relay_ids_max: usize,
 }
 
 impl Default for Limits {
@@ -32,6 +35,7 @@ impl Default for Limits {
             frame_bytes_max: 131_072,
             channels_max: 2_047,
             links_max: 1_024,
+            consumers_max: 10_000,
             heartbeat_s: 60,
             message_bytes_max: 128 << 20,
             memory_bytes_max: 1 << 30,
@@ -46,6 +50,8 @@ impl Default for Limits {
             addresses_max: 4_096,
             transactions_max: 64,
             transaction_bytes_max: 64 << 20,
+            relay_window_s: 600,
+            relay_ids_max: 1_000_000,
         }
     }
 }

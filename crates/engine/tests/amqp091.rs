@@ -329,6 +329,22 @@ fn wrong_use_is_answered_with_the_protocols_own_codes() {
 }
 
 #[test]
+fn a_channel_has_so_many_consumers_and_no_more() {
+    let mut node = Node::new(Limits { consumers_max: 2, ..Limits::default() }, 7);
+    let mut client = Client::connect(&mut node);
+    client.declare(&mut node, "q", |_| ());
+    for round in 0..3 {
+        let tag = format!("again-{round}");
+        assert_eq!(names(&client.consume(&mut node, "q", &tag, true)), ["basic.consume-ok"]);
+        let cancel = Method::BasicCancel { consumer_tag: tag.as_bytes(), no_wait: false };
+        assert_eq!(names(&client.call(&mut node, &cancel)), ["basic.cancel-ok"]);
+    }
+    assert_eq!(names(&client.consume(&mut node, "q", "one", true)), ["basic.consume-ok"]);
+    assert_eq!(names(&client.consume(&mut node, "amq.rabbitmq.reply-to", "two", true)), ["basic.consume-ok"]);
+    assert_eq!(closed_with(&client.consume(&mut node, "q", "three", true)), 530);
+}
+
+#[test]
 fn a_peer_that_lost_its_framing_is_told_once_and_cut() {
     let mut node = node();
     let mut client = Client::connect(&mut node);

@@ -75,6 +75,7 @@ fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
         frame_bytes_max: get(object, "frame_bytes_max")?,
         channels_max: get(object, "channels_max")?,
         links_max: get(object, "links_max")?,
+        consumers_max: get(object, "consumers_max")?,
         heartbeat_s: get(object, "heartbeat_s")?,
         message_bytes_max: get(object, "message_bytes_max")?,
         memory_bytes_max: get(object, "memory_bytes_max")?,
@@ -89,6 +90,8 @@ fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
         addresses_max: get(object, "addresses_max")?,
         transactions_max: get(object, "transactions_max")?,
         transaction_bytes_max: get(object, "transaction_bytes_max")?,
+        relay_window_s: get(object, "relay_window_s")?,
+        relay_ids_max: get(object, "relay_ids_max")?,
     })
 }
 

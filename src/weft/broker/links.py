@@ -15,7 +15,7 @@ from weft.broker.addresses import DEFAULT_EXCHANGE, Place, is_known_topic, resol
 from weft.broker.arguments import is_stream
 from weft.broker.attaching import TOPIC_CAPABILITIES, Attached, Attaching
 from weft.broker.filters import read_filters
-from weft.broker.names import NAME_BYTES_MAX, RESERVED_PREFIX
+from weft.broker.names import NAME_BYTES_MAX, REPLY_TO, RESERVED_PREFIX
 from weft.broker.queues import check_exclusive
 from weft.broker.tables import Edit, Put, Tables
 from weft.model.changes import AcceptLink, SetAddress
@@ -24,12 +24,14 @@ from weft.model.events import AddressRequested, Table
 from weft.model.services import ARGUMENT, BRIDGE_ARGUMENT, SCHEME
 from weft.store import Queue
 
+_REPLY_ADDRESSES = (REPLY_TO, f"/queues/{REPLY_TO}")
 _QUEUE_CAPABILITIES = ("queue", "temporary-queue")
 
 
 def attach(attaching: Attaching, *, may_create: bool) -> Attached:
-    """Decide on an attach."""
-    if attaching.terminus.dynamic:
+    """Decide on an attach. Who receives from the pseudo queue of direct reply-to gets an address of its own."""
+    asks_for_replies = attaching.terminus.address in _REPLY_ADDRESSES and not attaching.event.peer_sends
+    if attaching.terminus.dynamic or asks_for_replies:
         return dynamic.attach(attaching)
     if attaching.event.peer_sends:
         return _attach_target(attaching, may_create)

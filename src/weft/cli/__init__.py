@@ -43,6 +43,7 @@ COMMANDS = {
     "trace": "where a message has been, from node to node",
     "move": "what is ready in a queue goes to another place",
     "retry": "dead letters go back to the queue they died in first",
+    "recover": "after a long outage: what a queue holds, twice or not at all, and put it right",
     "quiesce": "stop delivery from every queue of a node",
     "resume": "let a node deliver again",
     "drain": "send the clients of a node elsewhere, so that it can be stopped",

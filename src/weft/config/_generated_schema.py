@@ -151,6 +151,7 @@ ENTITIES = (
             Attribute("frame_bytes_max", "integer", "Largest frame we take or make, both protocols: RabbitMQ's default, so its clients negotiate as they are used to.", default=131072, min=4096),
             Attribute("channels_max", "integer", "Channels (0-9-1) or sessions (1.0) on one connection: RabbitMQ's default for channels.", default=2047, min=1, max=65535),
             Attribute("links_max", "integer", "Links on one AMQP 1.0 session (handle-max + 1).", default=1024, min=1),
+            Attribute("consumers_max", "integer", "Consumers of one 0-9-1 channel: far more than a program has by design, so that a leak is told early.", default=10000, min=1),
             Attribute("heartbeat_s", "integer", "Suggested heartbeat (0-9-1) and idle time-out (1.0); 0 turns it off.", default=60, min=0, max=65535),
             Attribute("message_bytes_max", "integer", "Largest message: 128 MiB, RabbitMQ's old default; larger ones belong in an object store.", default=134217728, min=1),
             Attribute("memory_bytes_max", "integer", "Memory for messages; 0 means 40 % of the machine's, or of the control group's if that is less.", default=0, min=0),
@@ -165,6 +166,8 @@ ENTITIES = (
             Attribute("addresses_max", "integer", "Resolved `to` addresses remembered per principal; the table is emptied when full.", default=4096, min=1),
             Attribute("transactions_max", "integer", "Open AMQP 1.0 transactions per connection.", default=64, min=1),
             Attribute("transaction_bytes_max", "integer", "Bytes of messages held by the open transactions of one connection.", default=67108864, min=1),
+            Attribute("relay_window_s", "integer", "How long the node remembers what came by relay links, so that nothing comes twice: longer than any outage that ends by itself.", default=600, min=1, max=31536000),
+            Attribute("relay_ids_max", "integer", "How many of these it remembers: a million take about 32 MB.", default=1000000, min=1),
         ),
     ),
 )

@@ -23,6 +23,8 @@ class Limits:
     """Channels (0-9-1) or sessions (1.0) on one connection: RabbitMQ's default for channels."""
     links_max: int = 1_024
     """Links on one AMQP 1.0 session (handle-max + 1)."""
+    consumers_max: int = 10_000
+    """Consumers of one 0-9-1 channel: far more than a program has by design, so that a leak is told early."""
     heartbeat_s: int = 60
     """Suggested heartbeat (0-9-1) and idle time-out (1.0); 0 turns it off."""
     message_bytes_max: int = 134_217_728
@@ -55,3 +57,7 @@ class Limits:
     """Open AMQP 1.0 transactions per connection."""
     transaction_bytes_max: int = 67_108_864
     """Bytes of messages held by the open transactions of one connection."""
+    relay_window_s: int = 600
+    """How long the node remembers what came by relay links: ten minutes outlast what reconnects by itself."""
+    relay_ids_max: int = 1_000_000
+    """How many of these it remembers: a million take about 32 MB."""

@@ -9,16 +9,13 @@
 use super::{Broker, Published, Store};
 use crate::barrier::{Barrier, Id, Key, Settings};
 use crate::durability::Needs;
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::queue::QueueId;
 use crate::routing::ExchangeId;
 
 /// The number of the node's own ids in the journal; numbers of queues and exchanges are smaller.
 const FABRIC_NUMBER: u64 = u64::MAX - 1;
-/// How long the node remembers what came by relay links, and how much of it: ten minutes outlast what reconnects by
-/// itself, and a million ids take about 32 MB.
-const FABRIC_WINDOW_MS: u64 = 600_000;
-const FABRIC_IDS_MAX: usize = 1_000_000;
 
 /// Where a barrier stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +35,9 @@ pub(super) struct Guard {
     known: bool,
 }
 
-/// The settings of the node's own barrier until somebody changes them.
-pub(super) fn fabric_settings() -> Settings {
-    let (window_ms, ids_max) = (FABRIC_WINDOW_MS, FABRIC_IDS_MAX);
+/// The settings of the node's own barrier.
+pub(super) fn fabric_settings(limits: &Limits) -> Settings {
+    let (window_ms, ids_max) = (u64::from(limits.relay_window_s) * 1_000, limits.relay_ids_max);
     Settings { key: Key::Fabric, or_body: false, window_ms, ids_max, number: FABRIC_NUMBER }
 }
 

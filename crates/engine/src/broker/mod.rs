@@ -205,6 +205,7 @@ impl Broker {
     pub fn new(limits: Limits, seed: u64, now_ns: u64, wall_ns: u64) -> Self {
         let seed = Seeded(seed);
         let ledger = Ledger::new(limits.memory_bytes_max);
+        let fabric = Barrier::new(guard::fabric_settings(&limits), seed);
         Self {
             own_account: ledger.account(),
             ledger,
@@ -254,7 +255,7 @@ impl Broker {
             hiding: Vec::new(),
             hidden: Vec::new(),
             moving: false,
-            fabric: Barrier::new(guard::fabric_settings(), seed),
+            fabric,
             route: Vec::new(),
             requests: 0,
             // Every start has numbers of its own: nobody publishes a message per nanosecond.

@@ -50,6 +50,11 @@ impl Session {
             let text = format!("attempt to reuse consumer tag '{}'", show(consumer_tag));
             return Err(Fault::connection(reply::NOT_ALLOWED, text));
         }
+        let most = broker.limits.consumers_max;
+        if channel.taps.iter().flatten().count() >= most {
+            let text = format!("reached maximum ({most}) of consumers per channel");
+            return Err(Fault::connection(reply::NOT_ALLOWED, text));
+        }
         if queue == REPLY_QUEUE {
             return self.consume_replies(io, broker, number, (consumer_tag, no_ack, no_wait));
         }

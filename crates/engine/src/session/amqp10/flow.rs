@@ -48,6 +48,10 @@ impl Session {
         };
         let (mut drain, handle) = (false, channel.ours(theirs));
         match channel.link(handle) {
+            Some(Link::Out(_)) if flow.properties.is_some_and(|map| map.get("txn-id").is_some()) => {
+                let text = "messages cannot be acquired in a transaction, only settled";
+                return Err(Fault::link(handle, condition::NOT_IMPLEMENTED, text));
+            }
             Some(Link::Out(outlet)) => {
                 let unseen = outlet.delivery_count.wrapping_sub(flow.delivery_count.unwrap_or(0));
                 let unseen = if unseen > i32::MAX as u32 { 0 } else { unseen };
