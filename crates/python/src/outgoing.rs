@@ -98,8 +98,8 @@ impl<'py> Words<'py> {
         self.ids[0].is_some()
     }
 
-    /// Appends all sections before the body; `made_id` stands in where the caller gave none. Answers with where the bare
-    /// message begins, which nobody on the way changes.
+    /// Appends all sections before the body; `made_id` stands in where the caller gave none. Answers with where the
+    /// bare message begins, which nobody on the way changes.
     pub(crate) fn put(&self, out: &mut Vec<u8>, made_id: Option<&str>) -> PyResult<usize> {
         if self.durable || self.priority.is_some() || self.ttl.is_some() {
             let plain = Header::default();
