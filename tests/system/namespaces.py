@@ -1,15 +1,33 @@
 """Network namespaces joined by a bridge: machines of a network that can be cut, slowed and made to lose packets.
 
 Owns the namespaces, virtual cables and the bridge of one test, and removes them. It needs root and `ip`; `usable` says
-whether that is so. It must never touch an interface it did not make.
+whether that is so. It must never touch an interface it did not make. Delay and loss are made here, frame by frame, by
+raw sockets: netem, the kernel's own means, is a module that many kernels lack.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import os
+import random
+import selectors
 import shutil
+import socket
 import subprocess
+import threading
+import time
+from dataclasses import dataclass
 from typing import Self
+
+PACKET_BYTES_MAX = 70_000
+"""A frame with what the kernel leaves for a network card to cut up."""
+SOL_PACKET = 263
+PACKET_IGNORE_OUTGOING = 23
+PACKET_VNET_HDR = 15
+ALL_PROTOCOLS = 0x0003
+_NUMBERS = itertools.count(os.getpid() % 10_000 * 10)
+"""Of networks: those of other processes and of tests before have others, since interfaces may take a while to go."""
 
 
 def usable() -> bool:
@@ -21,16 +39,94 @@ def usable() -> bool:
     return made.returncode == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """What a bad cable does to each frame, in each direction."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    """More delay at random: frames overtake each other."""
+    loss: float = 0.0
+    doubled: float = 0.0
+    seed: int = 1
+
+
+class BadCable:
+    """Two plugs with a thread between them that keeps, loses, delays and doubles frames."""
+
+    def __init__(self, one: str, other: str, spoiled: Spoiled) -> None:
+        self.passed = self.lost = 0
+        self._spoiled = spoiled
+        self._random = random.Random(spoiled.seed)
+        self._ends = [_plug(one), _plug(other)]
+        self._late: list[tuple[float, int, int, bytes]] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop carrying."""
+        self._closing.set()
+        self._thread.join()
+        for end in self._ends:
+            end.close()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for at, end in enumerate(self._ends):
+                selector.register(end, selectors.EVENT_READ, at)
+            while not self._closing.is_set():
+                wait_s = min(0.1, self._late[0][0] - time.monotonic()) if self._late else 0.1
+                for key, _ in selector.select(max(0.0, wait_s)):
+                    self._take(key.data)
+                self._give()
+
+    def _take(self, at: int) -> None:
+        how = self._spoiled
+        try:
+            frame = self._ends[at].recv(PACKET_BYTES_MAX)
+        except OSError:
+            return  # the plug was pulled
+        if self._random.random() < how.loss:
+            self.lost += 1
+            return
+        for _copy in range(2 if self._random.random() < how.doubled else 1):
+            self.passed += 1
+            due = time.monotonic() + how.delay_s + self._random.random() * how.jitter_s
+            heapq.heappush(self._late, (due, self.passed, 1 - at, frame))
+
+    def _give(self) -> None:
+        while self._late and self._late[0][0] <= time.monotonic():
+            _due, _number, at, frame = heapq.heappop(self._late)
+            try:
+                self._ends[at].send(frame)
+            except OSError:
+                self.lost += 1  # no room in the other plug, or it was pulled
+
+
+def _plug(name: str) -> socket.socket:
+    """All frames that arrive at an interface, with the header that says what is left to do to them."""
+    plug = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    plug.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    plug.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    plug.bind((name, ALL_PROTOCOLS))
+    plug.setblocking(False)
+    return plug
+
+
 class Machines:
-    """So many machines on one switch; the addresses are 10.99.0.1 and up."""
+    """So many machines on one switch, in a network of their own."""
 
     def __init__(self, names: list[str]) -> None:
-        self._tag = f"wt{os.getpid() % 100000}"
+        number = next(_NUMBERS)
+        self._tag = f"wt{number}"
+        self._net = f"10.{100 + number // 250 % 100}.{number % 250}"
         self.names = names
+        self._cables: list[BadCable] = []
 
     def __enter__(self) -> Self:
         self._ip("link", "add", f"{self._tag}s", "type", "bridge")
-        self._ip("addr", "add", "10.99.0.254/24", "dev", f"{self._tag}s")  # the test itself is on the switch, too
+        self._ip("addr", "add", f"{self._net}.254/24", "dev", f"{self._tag}s")  # the test itself is on the switch, too
         self._ip("link", "set", f"{self._tag}s", "up")
         for at, name in enumerate(self.names):
             space, cable = self.space(name), f"{self._tag}c{at}"
@@ -43,6 +139,11 @@ class Machines:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        for cable in self._cables:
+            cable.close()
+        for at in range(len(self.names)):
+            for plug in "bc":
+                subprocess.run(["ip", "link", "del", f"{self._tag}{plug}{at}"], check=False, capture_output=True)
         for name in self.names:
             subprocess.run(["ip", "netns", "del", self.space(name)], check=False)
         subprocess.run(["ip", "link", "del", f"{self._tag}s"], check=False)
@@ -51,7 +152,7 @@ class Machines:
         return f"{self._tag}-{name}"
 
     def address(self, name: str) -> str:
-        return f"10.99.0.{self.names.index(name) + 1}"
+        return f"{self._net}.{self.names.index(name) + 1}"
 
     def inside(self, name: str) -> list[str]:
         """The words before a command that is to run on a machine."""
@@ -64,11 +165,17 @@ class Machines:
     def heal(self, name: str) -> None:
         self._ip("link", "set", f"{self._tag}c{self.names.index(name)}", "up")
 
-    def spoil(self, name: str, *what: str) -> bool:
-        """Delay or lose packets of a machine (words of tc netem); False if this system cannot."""
-        cable = f"{self._tag}c{self.names.index(name)}"
-        command = ["tc", "qdisc", "replace", "dev", cable, "root", "netem", *what]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    def spoil(self, name: str, spoiled: Spoiled) -> BadCable:
+        """Have a bad cable in place of a machine's good one, until the end of the test."""
+        plug, socket_ = f"{self._tag}c{self.names.index(name)}", f"{self._tag}b{self.names.index(name)}"
+        far = f"{self._tag}d{self.names.index(name)}"
+        self._ip("link", "set", plug, "nomaster")
+        self._ip("link", "add", socket_, "type", "veth", "peer", "name", far)
+        self._ip("link", "set", socket_, "master", f"{self._tag}s", "up")
+        self._ip("link", "set", far, "up")
+        cable = BadCable(plug, far, spoiled)
+        self._cables.append(cable)
+        return cable
 
     @staticmethod
     def _ip(*words: str) -> None:

@@ -85,6 +85,7 @@ pub struct LinkOrder {
     pub priority: i32,
     pub relay: bool,
     pub circles: bool,
+    pub first_hand: bool,
     pub discard: bool,
     pub refusal: Refusal,
 }

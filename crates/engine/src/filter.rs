@@ -1,8 +1,8 @@
 //! What a consumer wants to see.
 //!
 //! Owns the compiled filters of one consumer: a selector, a pattern on the subject, nothing of its own, nothing its
-//! node has seen. A queue's entry comes in, yes or no comes out. It must never change or keep a message. Rule: the
-//! source filters of the Apache registry (docs/reference/filters.md).
+//! node has seen, nothing that other nodes brought. A queue's entry comes in, yes or no comes out. It must never change
+//! or keep a message. Rule: the source filters of the Apache registry (docs/reference/filters.md).
 
 use crate::fields;
 use crate::message::{Message, Name};
@@ -22,6 +22,8 @@ pub struct Filter {
     marked: Option<Marked>,
     /// The node whose peers are not to see what passed it.
     not_through: Option<Name>,
+    /// Is what other nodes brought not wanted?
+    first_hand: bool,
 }
 
 /// Messages of a stream that carry one of these filter values; those that carry none as well, if `unmarked`.
@@ -80,11 +82,18 @@ impl Filter {
         Some(Box::new(Self { not_through: Some(Name::from(node.as_bytes())), ..filter }))
     }
 
+    /// The same, and nothing that another node brought.
+    pub fn first_hand(filter: Option<Box<Self>>) -> Option<Box<Self>> {
+        let filter = filter.map_or_else(Self::default, |filter| *filter);
+        Some(Box::new(Self { first_hand: true, ..filter }))
+    }
+
     pub fn wants(&self, entry: &Entry) -> bool {
         let message = &*entry.message;
         self.not_from != Some(message.traits.publisher)
             && self.marked.as_ref().is_none_or(|marked| marked.wants(message))
             && self.not_through.as_ref().is_none_or(|node| !Passed::of(message).trace.contains(node))
+            && (!self.first_hand || Passed::of(message).trace.is_empty())
             && self.subject.as_ref().is_none_or(|pattern| pattern_matches(pattern, fields::subject(message)))
             && self
                 .selector

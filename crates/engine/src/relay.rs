@@ -20,6 +20,8 @@ use crate::message::{Body, Kind, Message, Name};
 pub const RELAY_PROPERTY: &str = "weft:relay";
 /// The property by which they agree that messages may come back to a node.
 pub const CIRCLES_PROPERTY: &str = "weft:circles";
+/// The property by which a receiver asks for nothing that other nodes brought to the sender.
+pub const FIRST_HAND_PROPERTY: &str = "weft:first-hand";
 /// Message annotations: identity, trace, and the properties of a 0-9-1 message as they were.
 pub const ID: &str = "x-opt-weft-id";
 pub const TRACE: &str = "x-opt-weft-trace";

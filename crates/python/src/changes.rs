@@ -204,6 +204,7 @@ impl Fields<'_, '_> {
             priority: self.get("priority")?,
             relay: self.get("relay")?,
             circles: self.get("circles")?,
+            first_hand: self.get("first_hand")?,
             discard: self.get("discard")?,
             refusal,
         })

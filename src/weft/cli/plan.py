@@ -13,7 +13,11 @@ from pathlib import Path
 from weft.fabric import load
 from weft.fabric.model import Paper
 from weft.fabric.paths import TABLE, estimate, find_paths, loss_of, paths_needed
+from weft.fabric.rehearsal import HOP_MS, rehearse
 from weft.model.errors import ConfigError
+
+SERVERS_MAX = 20_000
+"""What can be rehearsed within a few seconds: twice the talk's network."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +78,8 @@ def _paths(options: argparse.Namespace) -> None:
 
 
 def _paper(servers: int) -> None:
-    if servers < 1:
-        raise ConfigError("--servers is a number above 0")
+    if not 1 <= servers <= SERVERS_MAX:
+        raise ConfigError(f"--servers is a number from 1 to {SERVERS_MAX}")
     paper = Paper(servers=servers)
     print(f"{servers} servers in {paper.regions} regions, {paper.gateways_per_region} gateways per region,")
     print(f"each server's node linked to {paper.uplinks} gateways, {paper.processes_per_server} processes per server:")
@@ -84,3 +88,9 @@ def _paper(servers: int) -> None:
     print(f"  links between nodes in all: {paper.links()} ({paper.links() / servers:.2f} per server)")
     hops, seconds = paper.convergence_hops(), paper.convergence_s()
     print(f"  a change is known everywhere after {hops} hops, about {seconds:.2f} s at 50 ms each")
+    done = rehearse(paper)
+    print(f"rehearsed with {done.nodes} directories and {done.links} links of {HOP_MS[0]:.0f} to {HOP_MS[1]:.0f} ms:")
+    print(f"  connections at the busiest node: {done.connections_max}")
+    print(f"  half of the nodes know a change after {done.half_ms:.0f} ms, all of them after {done.known_ms:.0f} ms")
+    share = done.messages / done.nodes
+    print(f"  that costs {share:.1f} messages per node, {done.messages_max} at the busiest: one per neighbour at most")

@@ -51,12 +51,20 @@ def paths_needed(uptime: float, target: float) -> int:
 
 
 def find_paths(fabric: Fabric, start: str, end: str) -> list[tuple[str, ...]]:
-    """The shortest paths between two nodes, over links in either direction: what routes carry goes both ways."""
+    """The shortest paths between two nodes, over links in either direction: what routes carry goes both ways. A link
+    whose routes relay nothing is a path between its ends, and part of no other.
+    """
     beside: dict[str, set[str]] = {name: set() for name in fabric.members}
-    for here, there, _ in fabric.edges:
+    found: list[tuple[str, ...]] = []
+    is_direct = False
+    for here, there, link in fabric.edges:
+        if not _relays(fabric, here, link):
+            is_direct |= {here, there} == {start, end}
+            continue
         beside[here].add(there)
         beside[there].add(here)
-    found: list[tuple[str, ...]] = []
+    if is_direct and end not in beside[start]:
+        found.append((start, end))
     pending: list[tuple[str, ...]] = [(start,)]
     while pending and len(found) < PATHS_MAX:
         path = pending.pop(0)
@@ -67,6 +75,12 @@ def find_paths(fabric: Fabric, start: str, end: str) -> list[tuple[str, ...]]:
             continue
         pending += [(*path, name) for name in sorted(beside[path[-1]]) if name not in path]
     return found
+
+
+def _relays(fabric: Fabric, node: str, link: str) -> bool:
+    """Do messages that came from elsewhere go on over this link?"""
+    routes = [route for route in fabric.members[node].routes if route["link"] == link]
+    return not routes or any(route.get("relay", "ring") == "ring" for route in routes)
 
 
 def estimate(fabric: Fabric, paths: Sequence[tuple[str, ...]]) -> Estimate:

@@ -73,7 +73,7 @@ class Announcer:
         self._dirty.clear()
         self.cause = f"comparing bindings with {source}"
         self._verify_ns = now_ns + VERIFY_NS
-        wanted = ((key, self._reach.paths(key, source)) for key in self._reach.all_keys())
+        wanted = ((key, self._paths(key)) for key in self._reach.all_keys())
         self._sent = {key: paths for key, paths in wanted if paths}
         keys = list(self._sent)
         chunks = [keys[at : at + KEYS_PER_MESSAGE] for at in range(0, len(keys), KEYS_PER_MESSAGE)] or [[]]
@@ -111,7 +111,7 @@ class Announcer:
             if only_new and told:
                 later[key] = None
                 continue
-            paths = self._reach.paths(key, self.source)
+            paths = self._paths(key)
             added += [(key, path) for origin, path in paths.items() if told.get(origin) != path]
             dropped += [(key, origin) for origin in told if origin not in paths]
             if paths:
@@ -163,6 +163,10 @@ class Announcer:
         keys = {"add": control.pack_paths(added), "drop": control.pack_origins(dropped)}
         place = {"epoch": self._epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
         return control.encode("reflect", self._node, **self._names(), **keep, **keys, **place)
+
+    def _paths(self, key: Key) -> Paths:
+        # Among nodes that are all linked to each other everybody speaks for itself.
+        return self._reach.paths(key, self.source, only_own=self.route.relay == "complete")
 
     def _names(self) -> dict[str, str | bool]:
         return {"route": self.route.name, "exchange": self.route.from_exchange, "invited": self._is_invited}

@@ -415,7 +415,7 @@ class Federation:
         if route.direction == "pull":
             return self._tell(self._reflections.start(route.name, uplink.peer_name, now_ns))
         self._causes[route.name] = f"asking {uplink.peer_name} for its bindings"
-        places = {"exchange": route.exchange, "source_exchange": route.from_exchange}
+        places = {"exchange": route.exchange, "source_exchange": route.from_exchange, "relay": route.relay}
         keep = {"durable": route.durable, "expires_ms": route.expires_ms}
         return self.tell(uplink.peer_name, [control.encode("invite", self.node, route=route.name, **places, **keep)])
 
@@ -462,6 +462,7 @@ class Federation:
             relay=True,
             # A queue's message is one copy: it may come back to where it was published, to be worked on there.
             circles=route.kind == "queue",
+            first_hand=route.relay == "complete",
             # What no binding here wants is forgotten, as for any publisher; what was in a queue stays there.
             refusal="modify" if route.kind == "queue" else "accept",
         )
@@ -487,6 +488,7 @@ class Federation:
             credit=route.credit,
             relay=True,
             circles=route.kind == "queue",
+            first_hand=route.relay == "complete",
             discard=route.kind != "queue",
         )
         return self._carriers.open(uplink.link.name, route.name, ask)
@@ -522,6 +524,7 @@ class Federation:
             "exchange": route.exchange,
             "queue": route.queue,
             "key": route.key,
+            "relay": route.relay,
             "keys": announcer.keys if announcer else self._pushed_keys(route, uplink.peer_name),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,

@@ -90,13 +90,16 @@ class Reach:
             found.update(dict.fromkeys(known))
         return list(found)
 
-    def paths(self, key: Key, source: str) -> Paths:
+    def paths(self, key: Key, source: str, *, only_own: bool = False) -> Paths:
         """The paths of a key as a source is to see it; none if it must not be asked.
 
-        What is bound here needs no other: what reaches this node goes on from here.
+        What is bound here needs no other: what reaches this node goes on from here. `only_own` leaves out what others
+        ask for through us.
         """
         if key in self._bound:
             return {self._node: (self._node,)}
+        if only_own:
+            return {}
         best: Paths = {}
         for known in self._learned.values():
             for origin, path in known.get(key, {}).items():

@@ -19,6 +19,8 @@ from weft.model.errors import ConfigError
 
 Kind = Literal["queue", "static", "dynamic"]
 Direction = Literal["pull", "push"]
+Relay = Literal["ring", "complete"]
+"""Which messages an exchange route passes on, by the shape they suit."""
 
 CREDIT_DEFAULT = 1_000
 """Messages a route may have on the way unsettled: enough to fill a pipe between two cities at full speed."""
@@ -128,18 +130,25 @@ class Route:
     """pull: no more while this many of the route's messages wait here for consumers; 0: no such bound."""
     expires_ms: int = 86_400_000
     """How long the source keeps messages for a destination that is away."""
+    relay: Relay = "ring"
+    """static and dynamic: `ring` passes on whatever the other end has not seen, in any shape; `complete` only what was
+    published at the source itself, for nodes that are all linked to each other.
+    """
 
     def __post_init__(self) -> None:
         _check_name("route", self.name)
         where = f"route {self.name!r}"
         _check_choice(f"{where}: kind", self.kind, get_args(Kind))
         _check_choice(f"{where}: direction", self.direction, get_args(Direction))
+        _check_choice(f"{where}: relay", self.relay, get_args(Relay))
         _check_range(f"{where}: credit", self.credit, 1, CREDIT_MAX)
         _check_range(f"{where}: backlog_max", self.backlog_max, 0, 2**31)
         _check_range(f"{where}: expires_ms", self.expires_ms, 1_000, 315_360_000_000)
         if self.kind == "queue":
             if not self.queue:
                 raise ConfigError(f"{where} drains a queue: which one?")
+            if self.relay != "ring":
+                raise ConfigError(f"{where} drains a queue, whose messages pass on as they are: relay is for exchanges")
             if not self.exchange and not self.key:
                 raise ConfigError(f"{where} needs an exchange to publish to, or a key that names a queue")
         elif not self.exchange:

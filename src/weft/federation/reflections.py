@@ -130,6 +130,7 @@ class Reflections:
                 vhost=vhost,
                 durable=said.flag("durable"),
                 expires_ms=said.number("expires_ms"),
+                relay="complete" if said.text("relay", "ring") == "complete" else "ring",
             )
         except ConfigError:
             return []  # only a peer with other rules can have sent this

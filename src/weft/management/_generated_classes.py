@@ -251,6 +251,7 @@ CLASSES = (
             Field("credit", "integer", "Messages on the way and not yet safe at the destination.", "write"),
             Field("backlog_max", "integer", "No more is pulled while this many wait for consumers.", "write"),
             Field("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", "write"),
+            Field("relay", "string", "`ring` or `complete`: which messages an exchange route passes on.", "write"),
             Field("durable", "boolean", "Is it there after a restart?", "write"),
             Field("peer", "string", "The node at the other end.", "read"),
             Field("state", "string", "`waiting`, `comparing`, `attaching`, `flowing` or `refused`.", "read"),

@@ -291,6 +291,8 @@ class OpenLink:
     """Messages carry their identity and the nodes they passed (docs/reference/links.md); none passes a node twice."""
     circles: bool = False
     """relay: a message may come back to a node, because only one node has it at a time: for routes of queues."""
+    first_hand: bool = False
+    """relay: nothing that other nodes brought to the sender: what a complete graph needs."""
     discard: bool = False
     """push: what the peer has seen already is dropped, since the queue serves this link alone; else it stays."""
     refusal: Literal["modify", "release", "reject", "accept"] = "modify"

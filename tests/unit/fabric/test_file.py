@@ -45,6 +45,15 @@ def test_another_broker_is_linked_to_and_left_alone() -> None:
     assert not fabric.members["a"].is_foreign
 
 
+def test_a_link_that_relays_nothing_is_a_path_of_its_own() -> None:
+    links = "[nodes.'n{1..3}']\nlisten='h:1'\n[[links]]\nfrom='n*'\nto='n*'\neach=true\n"
+    body = f"{links}[[routes]]\nkind='dynamic'\nexchange='x'\n"
+    assert find_paths(read(body), "n1", "n3") == [("n1", "n3"), ("n1", "n2", "n3")]
+    assert find_paths(read(body + "relay='complete'"), "n1", "n3") == [("n1", "n3")]
+    with pytest.raises(ConfigError, match="may be ring, complete"):
+        read(body + "relay='star'")
+
+
 def test_ranges() -> None:
     assert expand("a-{2..4}-b") == ["a-2-b", "a-3-b", "a-4-b"]
     assert expand("plain") == ["plain"]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+import weft
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
 
 SHAPES = {
@@ -44,6 +45,46 @@ async def test_every_node_gets_each_message_once(shape: str) -> None:
         for node in nodes:
             assert ready(node, "q") == len(wanted), f"{node.name} got {ready(node, 'q')} of {len(wanted)}"
             assert sorted(message.body for message in await take(node, "q", len(wanted))) == wanted
+
+
+@pytest.mark.parametrize("relay", ["complete", "ring"])
+async def test_a_complete_graph_relays_nothing(relay: str) -> None:
+    """K5 by the rule of complete graphs: a message crosses n - 1 links. By the rule of rings every node that gets it
+    offers it to those it has not passed, and copies are held back at their ends.
+    """
+    async with Nodes() as fabric:
+        for number in range(5):
+            node = await fabric.add(f"n{number}")
+            node.declare_exchange("events", "topic")
+            node.declare_queue("q")
+            node.bind("events", "q", "news.#")
+        for here, there in SHAPES["complete"]:
+            fabric.link(f"n{here}", f"n{there}", name=f"to-n{there}")
+            for direction in ("pull", "push"):
+                options = {"exchange": "events", "direction": direction, "relay": relay}
+                fabric.nodes[f"n{here}"].add_route(f"to-n{there}", "dynamic", **options)
+        nodes = fabric.nodes.values()
+        await until(lambda: all(flowing(node) or not node.network.federation.routes() for node in nodes))
+        await until(lambda: all(_bridged(node) == 4 for node in nodes))
+        before = _transfers(fabric)
+        for number in range(COUNT):
+            await fabric.nodes["n0"].send("events/news.today", str(number), delivery_mode=2)
+        await until(lambda: all(ready(node, "q") >= COUNT for node in nodes))
+        await until(lambda: not _on_the_way(fabric))
+        assert [ready(node, "q") for node in nodes] == [COUNT] * 5
+        crossed = _transfers(fabric) - before
+        assert crossed == COUNT * 4 if relay == "complete" else crossed > COUNT * 4
+
+
+def _bridged(node: weft.Node) -> int:
+    """Destinations that a node has a queue for."""
+    return sum(queue["name"].startswith("weft.bridge.") for queue in node.snapshot()["queues"])
+
+
+def _transfers(fabric: Nodes) -> int:
+    """Messages that routes have carried from node to node."""
+    rows = [row for node in fabric.nodes.values() for row in node.snapshot()["links"]]
+    return sum(row["messages"] for row in rows if row["incoming"] and row["name"].startswith("weft-"))
 
 
 def _on_the_way(fabric: Nodes) -> int:

@@ -383,8 +383,17 @@ pub(super) fn relay_properties(broker: &Broker, relays: bool, circles: bool) -> 
 
 /// Does the peer let messages of a relay link come back?
 fn circles_of(attach: &Attach<'_>) -> bool {
-    let value = attach.properties.and_then(|map| map.get(relay::CIRCLES_PROPERTY));
+    flag_of(attach, relay::CIRCLES_PROPERTY)
+}
+
+fn flag_of(attach: &Attach<'_>, property: &str) -> bool {
+    let value = attach.properties.and_then(|map| map.get(property));
     value.and_then(|value| value.as_bool()).unwrap_or(false)
+}
+
+/// What may be relayed to a peer: nothing that passed it, or nothing that passed any node but this one.
+pub(super) fn relayed(filter: Option<Box<Filter>>, peer: &str, first_hand: bool) -> Option<Box<Filter>> {
+    if first_hand { Filter::first_hand(filter) } else { Filter::not_through(filter, peer) }
 }
 
 /// What every answer repeats.
@@ -416,7 +425,7 @@ fn consumer_of(
     consumer.filter = Filter::compile(plan.selector.as_deref(), plan.subject_filter.as_deref(), not_from)
         .map_err(|error| (condition::INVALID_FIELD, format!("bad selector: {error}")))?;
     if let Some(peer) = relay_of(attach).filter(|_| !circles_of(attach)) {
-        consumer.filter = Filter::not_through(consumer.filter, peer);
+        consumer.filter = relayed(consumer.filter, peer, flag_of(attach, relay::FIRST_HAND_PROPERTY));
     }
     (consumer.browse, consumer.discards) = (plan.browse, plan.discard);
     let priority = attach.properties.and_then(|map| map.get("rabbitmq:priority").or_else(|| map.get("x-priority")));

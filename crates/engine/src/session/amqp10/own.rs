@@ -21,10 +21,10 @@ use crate::broker::{Broker, VhostId};
 use crate::change::{Direction, FilterValue, LinkOrder, LinkPlan, Refusal};
 use crate::conn::Io;
 use crate::event::Event;
-use crate::filter::Filter;
 use crate::inspect::{Cell, Row};
 use crate::memory::Account;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
+use crate::relay;
 
 /// How long a link rests on which messages were refused, since the same ones would come again at once.
 const REST_NS: u64 = 250_000_000;
@@ -238,7 +238,7 @@ impl Session {
         let mut consumer = Consumer::new(queue, io.id.raw(), target);
         (consumer.priority, consumer.discards) = (order.priority, order.discard);
         if !node.is_empty() && !order.circles {
-            consumer.filter = Filter::not_through(None, node);
+            consumer.filter = attach::relayed(None, node, order.first_hand);
         }
         let consumer = broker.join(consumer);
         if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
@@ -452,6 +452,9 @@ fn filter_of(order: &LinkOrder) -> MapBuf {
 
 fn properties_of(broker: &Broker, order: &LinkOrder) -> MapBuf {
     let mut map = attach::relay_properties(broker, order.relay, order.circles);
+    if order.relay && order.first_hand && order.direction == Direction::Pull {
+        map.put(Value::Symbol(relay::FIRST_HAND_PROPERTY), Value::Bool(true));
+    }
     if order.priority != 0 && order.direction == Direction::Pull {
         map.put(Value::Symbol("rabbitmq:priority"), Value::Int(order.priority));
     }
