@@ -1,8 +1,9 @@
-"""How fast Spark reads a stream and writes messages, beside its own Parquet and beside a source of Python tuples.
+"""How fast Spark reads a stream and writes messages, beside Parquet, Python tuples, and Kafka.
 
 A program of its own: starts a node, fills a stream over the client, reads it in every way that is compared, and
-prints the figures as one line of JSON. It must treat all ways alike: the same rows, the same sink, the best of so
-many runs each. Options: how many messages, and how many runs.
+prints the figures as one line of JSON. It must treat all ways alike: the same rows, the same sink, a run that does not
+count, then so many in turns, of which the median stands. Bodies are JSON of 1 KiB, which is what messages are; Parquet
+is also read with bodies of noise, which cost it nothing to decompress. Options: how many messages, and how many runs.
 """
 
 from __future__ import annotations
@@ -10,30 +11,73 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
+import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 from pyspark.sql import DataFrame
+from spark_kafka import TOPIC, Kafka, NoKafkaError, jars
 
 from peers import Peer, start_weft
 
 BODY_BYTES = 1024
 NARROW = "enqueue_time TIMESTAMP, routing_key STRING, body_bytes BIGINT"
 STREAM_ROWS = 100_000
+POOL = 4_096
+"""Events that are made; messages differ from each other by the session in them."""
+
+WORDS = [a + b for a in ("ba", "ce", "di", "fo", "gu", "ha", "ki", "lo") for b in ("nt", "rd", "lk", "st", "ve", "ti")]
 
 
-async def fill(node: Peer, count: int) -> None:
+def event(chance: random.Random) -> tuple[bytes, bytes]:
+    """A payment as JSON of 1 KiB, before and after the session's 32 characters."""
+    items = [{"sku": chance.randrange(10**6), "price": chance.randrange(10**5) / 100} for _ in range(6)]
+    device = {
+        "id": chance.randbytes(8).hex(),
+        "agent": "Mozilla/5.0 (X11; Linux x86_64)",
+        "ip": chance.randrange(2**32),
+    }
+    fields = {
+        "account": f"A{chance.randrange(10**8):08}",
+        "kind": chance.choice(["payment", "login", "refund"]),
+        "amount": round(chance.expovariate(1 / 80), 2),
+        "country": chance.choice(["DE", "US", "GB", "FR", "PL", "IN"]),
+        "session": "@",
+        "device": device,
+        "at": 1_763_200_000_000 + chance.randrange(10**9),
+        "items": items,
+    }
+    text = json.dumps(fields)[:-1]
+    room = BODY_BYTES - len(text) - len(', "note": ""}') - 31
+    note = " ".join(chance.choices(WORDS, k=room))[:room]
+    before, _, after = f'{text}, "note": "{note}"}}'.encode().partition(b"@")
+    return before, after
+
+
+async def fill(node: Peer, stream: str, count: int, body: Callable[[], bytes]) -> None:
     import weft
 
     async with weft.connect(f"amqp://{node.host}:{node.port}") as fabric:
         for start in range(0, count, 4096):
-            # No two alike: Parquet would keep equal ones once.
-            part = [os.urandom(BODY_BYTES) for _ in range(min(4096, count - start))]
-            await fabric.send_many("/queues/rows", part, headers={"tenant": "x", "tier": "edge"}, subject="event")
+            part = [body() for _ in range(min(4096, count - start))]
+            await fabric.send_many(f"/queues/{stream}", part, headers={"tenant": "x", "tier": "edge"}, subject="event")
+
+
+def bodies() -> tuple[Callable[[], bytes], Callable[[], bytes]]:
+    """Events, and noise; no two alike."""
+    chance = random.Random(1)
+    pool = [event(chance) for _ in range(POOL)]
+
+    def made() -> bytes:
+        before, after = pool[chance.randrange(POOL)]
+        return before + chance.randbytes(16).hex().encode() + after
+
+    return made, lambda: chance.randbytes(BODY_BYTES)
 
 
 def declare(node: Peer) -> None:
@@ -41,7 +85,8 @@ def declare(node: Peer) -> None:
 
     connection = pika.BlockingConnection(pika.ConnectionParameters(node.host, node.port))
     channel = connection.channel()
-    channel.queue_declare("rows", durable=True, arguments={"x-queue-type": "stream"})
+    for stream in ("rows", "noise"):
+        channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
     channel.queue_declare("written", durable=False, arguments={"x-max-length": 1000})
     connection.close()
 
@@ -73,43 +118,32 @@ def tuple_source() -> type:
 
 
 class Case:
-    """The session, the stream and what is measured on them."""
+    """The session, the streams and what is measured on them."""
 
-    def __init__(self, folder: Path, node: Peer, count: int, runs: int) -> None:
+    def __init__(self, folder: Path, node: Peer, count: int, libraries: list[Path]) -> None:
         from weft.spark import session
 
-        began = perf_counter()
-        self.folder, self.node, self.count, self.runs = folder, node, count, runs
-        self.spark = session("bench", conf={"spark.driver.memory": "3g"})
+        self.folder, self.node, self.count = folder, node, count
+        conf = {"spark.driver.memory": "3g", "spark.jars": ",".join(map(str, libraries))}
+        self.spark = session("bench", conf={key: value for key, value in conf.items() if value})
         self.spark.dataSource.register(tuple_source())
         self.data_dir = str(folder / "node")
-        self.read(NARROW).limit(1).collect()
-        self.first_rows_s = perf_counter() - began
 
-    def read(self, schema: str | None = None, kind: str = "weft", **options: object) -> DataFrame:
+    def read(self, schema: str | None = None, kind: str = "weft", stream: str = "rows", **options: object) -> DataFrame:
         reader = self.spark.read.format(kind)
         reader = reader.schema(schema) if schema else reader
-        return reader.options(path=self.data_dir, stream="rows", **options).load()
-
-    def best(self, work: Callable[[], None], rows: int) -> float:
-        """Rows per second of the best run."""
-        seconds = []
-        for _ in range(self.runs):
-            began = perf_counter()
-            work()
-            seconds.append(perf_counter() - began)
-        return rows / min(seconds)
+        return reader.options(path=self.data_dir, stream=stream, **options).load()
 
     def noop(self, rows: DataFrame) -> None:
         rows.write.format("noop").mode("overwrite").save()
 
-    def parquet(self) -> str:
+    def parquet(self, stream: str = "rows") -> str:
         """The same rows as Spark's own files, as many of them as there are batches of a stream."""
         from weft.spark import Lake, tier
         from weft.spark.files import Files
 
-        tier(Files(self.data_dir), Lake(str(self.folder / "lake")), ["rows"], rows=STREAM_ROWS, partial=True)
-        (place,) = (self.folder / "lake" / "streams" / "rows").glob("*/shard=0")
+        tier(Files(self.data_dir), Lake(str(self.folder / "lake")), [stream], rows=STREAM_ROWS, partial=True)
+        (place,) = (self.folder / "lake" / "streams" / stream).glob("*/shard=0")
         return str(place)
 
     def streamed(self, rows: DataFrame, number: str) -> None:
@@ -138,35 +172,83 @@ class Case:
         frame = self.read(endingOffsets=rows).selectExpr("body", "false AS durable")
         frame.write.format("weft").options(url=url, address="written").mode("append").save()
 
+    def copy_to(self, kafka: Kafka) -> None:
+        """The stream's rows as Kafka has them: key, value, headers."""
+        headers = (
+            "transform(map_entries(headers), h -> struct(h.key AS key, CAST(h.value AS BINARY) AS value)) AS headers"
+        )
+        rows = self.read().selectExpr("CAST(message_id AS BINARY) AS key", "body AS value", headers)
+        rows.write.format("kafka").options(**kafka.options, topic=TOPIC, includeHeaders="true").save()
 
-def measure(folder: Path, count: int, runs: int) -> dict[str, float]:
+    def read_from(self, kafka: Kafka) -> DataFrame:
+        options = {**kafka.options, "subscribe": TOPIC, "includeHeaders": "true"}
+        return self.spark.read.format("kafka").options(**options).load()
+
+
+def in_turns(ways: Mapping[str, tuple[int, Callable[[], None]]], runs: int) -> dict[str, float]:
+    """Rows per second of each way: the median of so many runs, after one that does not count."""
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(runs + 1):
+        for name, (rows, work) in ways.items():
+            began = perf_counter()
+            work()
+            rates[name].append(rows / (perf_counter() - began))
+    return {name: median(found[1:]) for name, found in rates.items()}
+
+
+def compare(case: Case, kafka: Kafka | None, noise: int, runs: int) -> dict[str, float]:
+    count, some, written = case.count, case.count // 5, min(case.count, 500_000)
+    place, noise_place = case.parquet(), case.parquet("noise")
+    ways: dict[str, tuple[int, Callable[[], None]]] = {
+        "full": (count, lambda: case.noop(case.read())),
+        "parquet": (count, lambda: case.noop(case.spark.read.parquet(place))),
+        "narrow": (count, lambda: case.noop(case.read(NARROW))),
+        "tuples": (some, lambda: case.noop(case.read(kind="weft-tuples", endingOffsets=some))),
+    }
+    if kafka is not None:
+        case.copy_to(kafka)
+        ways["kafka"] = (count, lambda: case.noop(case.read_from(kafka)))
+    found = in_turns(ways, runs)
+    found |= in_turns(
+        {
+            "noise": (noise, lambda: case.noop(case.read(stream="noise"))),
+            "noise_parquet": (noise, lambda: case.noop(case.spark.read.parquet(noise_place))),
+        },
+        runs,
+    )
+    found |= in_turns(
+        {
+            "stream": (count, case.stream_from_weft),
+            "stream_parquet": (count, lambda: case.stream_from_parquet(place)),
+        },
+        runs,
+    )
+    return found | in_turns({"write": (written, lambda: case.write(written))}, runs)
+
+
+def measure(folder: Path, count: int, runs: int) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
     node = start_weft(folder / "node")
-    try:
+    with ExitStack() as ends:
+        ends.callback(node.stop)
         declare(node)
-        asyncio.run(fill(node, count))
-        case = Case(folder, node, count, runs)
-        place = case.parquet()
-        some = count // 5
-        written = min(count, 50_000)
-        figures = {
-            "first_rows_s": case.first_rows_s,
-            "full": case.best(lambda: case.noop(case.read()), count),
-            "parquet": case.best(lambda: case.noop(case.spark.read.parquet(place)), count),
-            "narrow": case.best(lambda: case.noop(case.read(NARROW)), count),
-            "tuples": case.best(lambda: case.noop(case.read(kind="weft-tuples", endingOffsets=some)), some),
-            "stream": case.best(case.stream_from_weft, count),
-            "stream_parquet": case.best(lambda: case.stream_from_parquet(place), count),
-            "write": case.best(lambda: case.write(written), written),
-        }
-        case.spark.stop()
-        return figures
-    finally:
-        node.stop()
+        events, noise = bodies()
+        asyncio.run(fill(node, "rows", count, events))
+        asyncio.run(fill(node, "noise", count // 4, noise))
+        kafka, libraries = None, []
+        try:
+            server, libraries = jars()
+            kafka = ends.enter_context(Kafka(folder / "kafka", server))
+        except NoKafkaError as error:
+            found["no_kafka"] = str(error)
+        case = Case(folder, node, count, libraries)
+        ends.callback(case.spark.stop)
+        return found | compare(case, kafka, count // 4, runs)
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="weft-spark-") as folder:

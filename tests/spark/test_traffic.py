@@ -71,6 +71,6 @@ def test_top_talkers(table: Table, messages: pa.Table) -> None:
 
 
 def test_latency_by_size(table: Table, messages: pa.Table) -> None:
-    found = traffic.size_results(traffic.by_size(table(messages))).collect()
+    found = traffic.size_results(traffic.partials(table(messages))).collect()
     assert [row["size_class"] for row in found] == [256, 1024]
     assert sum(row["messages"] for row in found) == ROWS

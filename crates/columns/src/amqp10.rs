@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use weft_wire::amqp10::peek::{self, HeaderPeek};
 use weft_wire::amqp10::sections::{self, BodyKind, Span};
-use weft_wire::amqp10::{Composite, Header, Map, MessageId, Properties, Value};
+use weft_wire::amqp10::{Composite, Header, MessageId, Properties, Value};
 
 use crate::facts::{Facts, Headers, Text, Trace, Wants};
 use crate::row::Row;
@@ -38,18 +38,18 @@ pub(crate) fn facts(head: &[u8], wants: Wants) -> Facts<'_> {
         let span = span.filter(|_| wanted)?;
         sections::decode_map(span.of(head)).ok()
     };
-    let annotations = map(found.message_annotations, wants.headers || wants.trace || wants.message_type);
+    let annotations = map(found.message_annotations, wants.trace || wants.message_type);
     let annotation = |key: &str| annotations.and_then(|map| map.get(key));
-    let application = map(found.application_properties, wants.headers);
     let span = found.properties.filter(|_| wants.properties);
     let own = span.and_then(|span| Properties::decode(span.of(head)).ok()).unwrap_or_default();
     let message_type = if wants.message_type { annotation(TYPE).and_then(|value| value.as_str()) } else { None };
     let trace = if wants.trace { annotation(TRACE).and_then(|value| value.as_list()) } else { None };
-    let headers = match (annotations.filter(|_| wants.headers), application) {
-        (None, None) => Headers::Absent,
-        (annotations, application) => {
-            Headers::Maps { annotations: annotations.unwrap_or_default(), application: application.unwrap_or_default() }
+    let section = |span: Option<Span>| span.map_or(&[][..], |span| span.of(head));
+    let headers = match (found.message_annotations, found.application_properties) {
+        (annotations, application) if wants.headers && annotations.or(application).is_some() => {
+            Headers::Sections { annotations: section(annotations), application: section(application) }
         }
+        _ => Headers::Absent,
     };
     Facts {
         message_id: own.message_id.map(id_text),
@@ -81,9 +81,11 @@ fn id_text(id: MessageId<'_>) -> Text<'_> {
 
 /// What is shown as headers: application properties, and those annotations that begin with `x-`.
 pub(crate) fn header_entries<'a>(
-    annotations: Map<'a>,
-    application: Map<'a>,
+    annotations: &'a [u8],
+    application: &'a [u8],
 ) -> impl Iterator<Item = (&'a str, Value<'a>)> {
+    let [annotations, application] =
+        [annotations, application].map(|section| sections::decode_map(section).unwrap_or_default());
     let shown = annotations.iter().filter_map(|(key, value)| match key.as_symbol()? {
         key if key == ID.0 => Some((ID.1, value)),
         key if TOLD.contains(&key) || key.starts_with(OWN) || key.starts_with(BASIC) || !key.starts_with("x-") => None,

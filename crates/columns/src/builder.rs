@@ -16,7 +16,7 @@ use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator, Record
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use crate::Batches;
-use crate::facts::{Facts, Headers, Text, Trace, Wants};
+use crate::facts::{Facts, Headers, Remembered, Text, Trace, Wants};
 use crate::row::Row;
 use crate::schema::{Column, UTC, entry_fields, schema};
 use crate::{amqp10, amqp091};
@@ -34,7 +34,7 @@ pub struct Constants {
 enum Buffer {
     /// Made at the end.
     Constant,
-    Text(StringBuilder),
+    Text(Texts),
     Int32(Int32Builder),
     Int64(Int64Builder),
     Time(TimestampMicrosecondBuilder),
@@ -42,6 +42,38 @@ enum Buffer {
     Headers(Box<MapBuilder<StringBuilder, StringBuilder>>),
     Trace(Box<ListBuilder<StringBuilder>>),
     Binary(BinaryBuilder),
+}
+
+/// Text that most messages lack costs next to nothing: what is absent is only counted until there is some.
+struct Texts {
+    builder: StringBuilder,
+    absent: usize,
+}
+
+impl Texts {
+    #[inline]
+    fn put(&mut self, text: &str) {
+        if self.absent > 0 {
+            self.builder.append_nulls(std::mem::take(&mut self.absent));
+        }
+        self.builder.append_value(text);
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.put(text),
+            Err(_) => self.put(&String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    fn finish(mut self) -> StringArray {
+        if self.builder.is_empty() {
+            return StringArray::new_null(self.absent);
+        }
+        self.builder.append_nulls(self.absent);
+        self.builder.finish()
+    }
 }
 
 /// Fills record batches.
@@ -55,6 +87,7 @@ pub struct Builder {
     rows: usize,
     /// Bytes of the rows so far: heads where they are read, bodies where they are copied.
     bytes: usize,
+    headers: Remembered,
     scratch: String,
 }
 
@@ -71,6 +104,7 @@ impl Builder {
             buffers: columns.iter().map(|column| Buffer::new(*column, 0, 0)).collect(),
             rows: 0,
             bytes: 0,
+            headers: Remembered::default(),
             scratch: String::new(),
         }
     }
@@ -108,8 +142,8 @@ impl Builder {
                 (Column::Offset, Buffer::Int64(to)) => to.append_value(clamp(row.offset)),
                 (Column::EnqueueTime, Buffer::Time(to)) => to.append_value(clamp(row.arrived_us)),
                 (Column::Origin, Buffer::Text(to)) => put_origin(to, &facts.trace, &self.constants.origin),
-                (Column::Exchange, Buffer::Text(to)) => put_bytes(to, row.exchange),
-                (Column::RoutingKey, Buffer::Text(to)) => put_bytes(to, row.routing_key),
+                (Column::Exchange, Buffer::Text(to)) => to.put_bytes(row.exchange),
+                (Column::RoutingKey, Buffer::Text(to)) => to.put_bytes(row.routing_key),
                 (Column::CreationTime, Buffer::Time(to)) => to.append_option(facts.created_us),
                 (Column::Priority, Buffer::Int32(to)) => to.append_value(i32::from(row.priority)),
                 (Column::TtlMs, Buffer::Int64(to)) => to.append_option(row.ttl_ms.map(clamp)),
@@ -120,7 +154,9 @@ impl Builder {
                     self.bytes += body.len();
                     to.append_value(&body);
                 }
-                (_, Buffer::Headers(to)) => put_headers(to, &facts.headers, &mut self.scratch),
+                (_, Buffer::Headers(to)) => {
+                    put_headers(to, &mut self.headers, &facts.headers, &mut self.scratch);
+                }
                 (_, Buffer::Trace(to)) => put_trace(to, &facts.trace),
                 (column, Buffer::Text(to)) => put_text(to, facts.text(*column)),
                 (_, Buffer::Int32(_) | Buffer::Int64(_) | Buffer::Time(_) | Buffer::Bool(_)) => {}
@@ -158,7 +194,7 @@ impl Buffer {
     fn new(column: Column, rows: usize, text_bytes: usize) -> Self {
         match column.data_type() {
             _ if matches!(column, Column::Stream | Column::Shard) => Self::Constant,
-            DataType::Utf8 => Self::Text(StringBuilder::with_capacity(rows, text_bytes)),
+            DataType::Utf8 => Self::Text(Texts { builder: StringBuilder::with_capacity(rows, text_bytes), absent: 0 }),
             DataType::Int32 => Self::Int32(Int32Builder::with_capacity(rows)),
             DataType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),
             DataType::Boolean => Self::Bool(BooleanBuilder::with_capacity(rows)),
@@ -184,7 +220,7 @@ impl Buffer {
     fn len(&self) -> usize {
         match self {
             Self::Constant => 0,
-            Self::Text(buffer) => buffer.len(),
+            Self::Text(buffer) => buffer.builder.len() + buffer.absent,
             Self::Int32(buffer) => buffer.len(),
             Self::Int64(buffer) => buffer.len(),
             Self::Time(buffer) => buffer.len(),
@@ -197,7 +233,7 @@ impl Buffer {
 
     fn text_bytes(&self) -> usize {
         match self {
-            Self::Text(buffer) => buffer.values_slice().len(),
+            Self::Text(buffer) => buffer.builder.values_slice().len(),
             Self::Binary(buffer) => buffer.values_slice().len(),
             _ => 0,
         }
@@ -206,7 +242,7 @@ impl Buffer {
     fn finish(self) -> ArrayRef {
         match self {
             Self::Constant => Arc::new(StringArray::new_null(0)),
-            Self::Text(mut buffer) => Arc::new(buffer.finish()),
+            Self::Text(buffer) => Arc::new(buffer.finish()),
             Self::Int32(mut buffer) => Arc::new(buffer.finish()),
             Self::Int64(mut buffer) => Arc::new(buffer.finish()),
             Self::Time(mut buffer) => Arc::new(buffer.finish()),
@@ -236,34 +272,31 @@ fn clamp(number: u64) -> i64 {
 }
 
 #[inline]
-fn put_bytes(to: &mut StringBuilder, bytes: &[u8]) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => to.append_value(text),
-        Err(_) => to.append_value(String::from_utf8_lossy(bytes)),
-    }
-}
-
-#[inline]
-fn put_text(to: &mut StringBuilder, text: Option<&Text<'_>>) {
+fn put_text(to: &mut Texts, text: Option<&Text<'_>>) {
     match text {
-        None => to.append_null(),
-        Some(Text::Bytes(bytes)) => put_bytes(to, bytes),
-        Some(Text::Str(text)) => to.append_value(text),
-        Some(Text::Made(text)) => to.append_value(text),
+        None => to.absent += 1,
+        Some(Text::Bytes(bytes)) => to.put_bytes(bytes),
+        Some(Text::Str(text)) => to.put(text),
+        Some(Text::Made(text)) => to.put(text),
     }
 }
 
-fn put_origin(to: &mut StringBuilder, trace: &Trace<'_>, own: &str) {
+fn put_origin(to: &mut Texts, trace: &Trace<'_>, own: &str) {
     match trace.nodes().next() {
-        Some(origin) => to.append_value(origin),
-        None if own.is_empty() => to.append_null(),
-        None => to.append_value(own),
+        Some(origin) => to.put(origin),
+        None if own.is_empty() => to.absent += 1,
+        None => to.put(own),
     }
 }
 
-fn put_headers(to: &mut MapBuilder<StringBuilder, StringBuilder>, headers: &Headers<'_>, scratch: &mut String) {
+fn put_headers(
+    to: &mut MapBuilder<StringBuilder, StringBuilder>,
+    last: &mut Remembered,
+    headers: &Headers<'_>,
+    scratch: &mut String,
+) {
     let (keys, values) = to.entries();
-    let there = headers.each(scratch, |key, value| {
+    let there = last.each(headers, scratch, |key, value| {
         keys.append_value(key);
         values.append_option(value);
     });

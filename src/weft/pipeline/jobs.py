@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,6 +22,9 @@ from weft.pipeline.messages import as_message
 Rows = Callable[[DataFrame], DataFrame]
 HISTORY = "INTERVAL 1 DAY"
 """How far back an account's events are looked at."""
+
+LITERALS_MAX = 100
+"""Values that a condition spells out; more of them are joined."""
 
 
 @dataclass(frozen=True)
@@ -34,33 +39,38 @@ class Job:
     """What is kept of a batch, by table."""
     gold: Mapping[str, tuple[str, Rows]]
     """What all of a silver table comes to, by table."""
-    answer: tuple[str, Callable[[DataFrame, DataFrame], DataFrame]] | None = None
+    answer: tuple[str, Callable[[pa.Table, DataFrame], DataFrame]] | None = None
     """Messages that follow from a batch's rows of a silver table, and those of all batches, this one among them."""
 
 
-def _windows(batch: DataFrame, whole: DataFrame) -> DataFrame:
+def _touched(whole: DataFrame, batch: pa.Table, *keys: str) -> DataFrame:
+    """The rows of all batches that have the keys of this one."""
+    values = batch.select(keys).group_by(list(keys)).aggregate([])
+    if len(keys) == 1 and values.num_rows <= LITERALS_MAX:
+        # Files that have none of them are then not even opened, and nothing is broadcast.
+        return whole.where(F.col(keys[0]).isin(values[keys[0]].to_pylist()))
+    return whole.join(F.broadcast(whole.sparkSession.createDataFrame(values)), list(keys), "left_semi")
+
+
+def _windows(batch: pa.Table, whole: DataFrame) -> DataFrame:
     """The figures of every window that this batch touched, as they are now."""
-    touched = batch.select("window_start").distinct()
-    found = traffic.results(whole.join(F.broadcast(touched), "window_start", "left_semi"))
+    found = traffic.results(_touched(whole, batch, "window_start"))
     key = F.concat(F.lit("traffic."), F.when(F.col("address") != "", F.col("address")).otherwise(F.lit("none")))
     identity = F.concat_ws(":", F.lit("traffic"), F.xxhash64(*found.columns))
     body = F.struct(*found.columns)
     return as_message(found, "weft.results", key, kind="traffic", identity=identity, body=body)
 
 
-def _locks(batch: DataFrame, whole: DataFrame) -> DataFrame:
+def _locks(batch: pa.Table, whole: DataFrame) -> DataFrame:
     """Judge the accounts of this batch by their last day."""
-    accounts = batch.select("account").distinct()
-    newest = batch.select(F.max("at").alias("newest"))
-    known = whole.join(F.broadcast(accounts), "account", "left_semi").crossJoin(newest)
-    return risk.commands(risk.suspects(known.where(f"at > newest - {HISTORY}").drop("newest")))
+    newest = F.lit(pc.max(batch["at"]).as_py())
+    known = _touched(whole, batch, "account").where(F.col("at") > newest - F.expr(HISTORY))
+    return risk.commands(risk.suspects(known))
 
 
-def _scaling(batch: DataFrame, whole: DataFrame) -> DataFrame:
+def _scaling(batch: pa.Table, whole: DataFrame) -> DataFrame:
     """Advice on the queues that this batch has samples of."""
-    queues = batch.select("node", "queue").distinct()
-    known = whole.join(F.broadcast(queues), ["node", "queue"], "left_semi")
-    return capacity.commands(capacity.recommendations(capacity.forecasts(known)))
+    return capacity.commands(capacity.recommendations(capacity.forecasts(_touched(whole, batch, "node", "queue"))))
 
 
 JOBS = (
@@ -68,8 +78,8 @@ JOBS = (
         "traffic",
         traffic.COLUMNS,
         "true",
-        silver={"traffic": traffic.partials, "sizes": traffic.by_size},
-        gold={"traffic": ("traffic", traffic.results), "sizes": ("sizes", traffic.size_results)},
+        silver={"traffic": traffic.partials},
+        gold={"traffic": ("traffic", traffic.results), "sizes": ("traffic", traffic.size_results)},
         answer=("traffic", _windows),
     ),
     Job(

@@ -10,13 +10,10 @@ Precision and recall on an invented set are stated, and tested, in docs/guides/p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import pandas_udf
 
 from weft.pipeline.messages import as_message
 from weft.spark.schema import json_body
@@ -72,37 +69,17 @@ def features(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa:
 
 def suspects(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa: B008
     """Accounts over the threshold: the worst window of each, its score and the reasons."""
-    judge = _judge(rules)
+    # Pandas takes most of a second to import, and other jobs do without.
+    from weft.pipeline.verdict import judged
+
     columns = ["payments", "small", "failed_logins", "countries", "amount_max", "usual", "history"]
-    scored = features(happened, rules).withColumn("verdict", judge(F.struct(*columns)))
+    scored = features(happened, rules).withColumn("verdict", judged(rules)(F.struct(*columns)))
     worst = Window.partitionBy("account").orderBy(F.desc("score"), "window_start")
     return (
         scored.select("*", "verdict.score", "verdict.reasons").drop("verdict")
         .where(F.col("score") >= rules.score_min)
         .withColumn("rank", F.row_number().over(worst)).where("rank = 1").drop("rank")
     )  # fmt: skip
-
-
-def _judge(rules: Rules) -> Callable[[Column], Column]:
-    """One vectorised function over all accounts: each rule adds how far its threshold was passed."""
-
-    def judge(part: pd.DataFrame) -> pd.DataFrame:
-        paid = part["payments"] > 0
-        known = part["history"] >= rules.spike_history_min
-        hits = {
-            "velocity": part["payments"] / rules.payments_max,
-            "takeover": part["failed_logins"] / rules.failed_logins_max * paid,
-            "testing": part["small"] / rules.small_payments_max * (part["payments"] > part["small"]),
-            "travel": (part["countries"] - rules.countries_max).clip(lower=0) * 1.0,
-            "spike": part["amount_max"] / (part["usual"] * rules.spike_factor).clip(lower=0.01) * known,
-        }
-        table = pd.DataFrame(hits)
-        over = table.where(table >= 1.0, 0.0)
-        names = over.columns.to_numpy()
-        reasons = [names[row > 0].tolist() for row in over.to_numpy()]
-        return pd.DataFrame({"score": over.sum(axis=1).clip(upper=100.0), "reasons": reasons})
-
-    return pandas_udf(judge, "score DOUBLE, reasons ARRAY<STRING>")  # type: ignore[call-overload,no-any-return]
 
 
 def commands(found: DataFrame, exchange: str = "weft.commands") -> DataFrame:

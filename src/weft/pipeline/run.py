@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -25,10 +27,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from weft.pipeline.jobs import Job
 from weft.pipeline.store import Store
+from weft.spark.options import write_options
 from weft.spark.schema import MESSAGE
+from weft.spark.sending import Outbox
 
 ROWS_PER_TRIGGER = 200_000
 GOLD_EVERY_S = 60.0
+PROMPT_ROWS_MAX = 5_000
+"""Rows of a batch up to which it costs little to read them twice."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self.store = Store(self.settings.lake)
+        self._progress = Progress(self.say)
 
     def start(self) -> StreamingQuery:
         """Begin, or go on where the checkpoint says."""
         options = {"maxRowsPerTrigger": str(ROWS_PER_TRIGGER)} | self.settings.source
         rows = self.spark.readStream.format("weft").options(**options).load()
-        self.spark.streams.addListener(Progress(self.say))
+        self.spark.streams.addListener(self._progress)
         writer = rows.writeStream.foreachBatch(self.step).queryName("weft-pipeline")
         writer = writer.option("checkpointLocation", self.store.path("checkpoint"))
         if self.settings.once:
@@ -73,38 +80,42 @@ class Run:
     def step(self, rows: DataFrame, batch: int) -> None:
         """One batch: all of it can be done again. That it is here says that the batches before are done for good."""
         self._tidy(batch)
-        if self.settings.bronze:
-            rows = self.store.write_bronze(rows, batch)
+        # Small batches follow each other where messages are answered as they come: nobody waits for bronze then. Large
+        # ones are a backlog, and reading it from the source once for each job would take longer than keeping it first.
+        prompt = [job for job in self.settings.jobs if job.answer and self._progress.rows <= PROMPT_ROWS_MAX]
+        with ThreadPoolExecutor(1) as pool:
+            kept = pool.submit(self.store.write_bronze, rows, batch) if self.settings.bronze else None
+            for job in prompt:
+                self._do(job, rows, batch)
+            stored = kept.result() if kept is not None else rows
         for job in self.settings.jobs:
-            self._do(job, rows.select(*job.columns, *_extra(job, rows)).where(job.where), batch)
+            if job not in prompt:
+                self._do(job, stored, batch)
         if not self.settings.once and time.monotonic() - self._gold_at > GOLD_EVERY_S:
             self.write_gold()
 
     def _do(self, job: Job, rows: DataFrame, batch: int) -> None:
-        made = {}
-        for table, partial in job.silver.items():
-            made[table] = partial(rows).toArrow()
-            self.store.write_silver(table, batch, made[table])
-        if job.answer is None or self.settings.answers_to is None:
-            return
-        table, answer = job.answer
-        whole = self.store.silver(self.spark, table)
-        if made[table].num_rows and whole is not None:
-            self._send(answer(self.spark.createDataFrame(made[table]), whole), job, batch)
+        rows = rows.select(*job.columns, *_extra(job, rows)).where(job.where)
+        # What is answered comes first: somebody waits for it.
+        for table in sorted(job.silver, key=lambda name: job.answer is None or name != job.answer[0]):
+            made = job.silver[table](rows).toArrow()
+            self.store.write_silver(table, batch, made)
+            if job.answer is not None and table == job.answer[0] and made.num_rows and self.settings.answers_to:
+                whole = self.store.silver(self.spark, table, from_arrow_schema(made.schema))
+                assert whole is not None, "this batch is there at least"
+                self._send(job.answer[1](made, whole), job, batch)
 
     def _send(self, messages: DataFrame, job: Job, batch: int) -> None:
+        """Few and small, so they go from here: a writer of Spark's would take four processes and as many tenths."""
         assert self.settings.answers_to is not None
         assert set(messages.columns) <= set(MESSAGE.names)
-        # Few and small: one task sends them, in one connection.
-        (
-            messages.coalesce(1)
-            .write.format("weft")
-            .option("url", self.settings.answers_to)
-            .option("producer", f"pipeline.{job.name}")
-            .option("batch", str(batch))
-            .mode("append")
-            .save()
-        )
+        found = messages.toArrow()
+        if found.num_rows:
+            with Outbox(write_options({"url": self.settings.answers_to})) as outbox:
+                sent = 0
+                for part in found.to_batches():
+                    outbox.send(part, f"pipeline.{job.name}:{batch}:0", sent)
+                    sent += part.num_rows
 
     def write_gold(self) -> None:
         """What silver comes to by now."""
@@ -131,6 +142,8 @@ class Progress(StreamingQueryListener):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self.rows = PROMPT_ROWS_MAX + 1
+        """What the last batch read; a query begins with what it missed."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
         """Nothing to tell: the command has said what it reads."""
@@ -142,6 +155,7 @@ class Progress(StreamingQueryListener):
         """A batch is done."""
         progress = json.loads(event.progress.json)
         rows = progress.get("numInputRows", 0)
+        self.rows = rows
         if rows:
             behind = sum(_behind(source) for source in progress.get("sources", ()))
             seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000

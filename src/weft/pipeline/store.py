@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from weft.spark.lake import file_system
 
@@ -60,10 +61,11 @@ class Store:
         elif system.get_file_info(name).type == fs.FileType.File:
             system.delete_file(name)
 
-    def silver(self, spark: SparkSession, table: str) -> DataFrame | None:
-        """Everything a job made of all batches; None before the first."""
+    def silver(self, spark: SparkSession, table: str, schema: StructType | None = None) -> DataFrame | None:
+        """Everything a job made of all batches; None before the first. With a schema Spark need not look for one."""
         names = [path.rpartition("/")[2] for _, _, path in self._batches(table)]
-        return spark.read.parquet(*[self.path("silver", table, name) for name in names]) if names else None
+        reader = spark.read.schema(schema) if schema is not None else spark.read
+        return reader.parquet(*[self.path("silver", table, name) for name in names]) if names else None
 
     def merge_silver(self, table: str, before: int) -> None:
         """Put files of batches that are done for good into one, when there are many."""

@@ -9,6 +9,7 @@ The life of a stream is the number its queue was given when it was made (docs/in
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ PARTITIONS, PARTITION_OF, PARTITION = "x-partitions", "x-partition-of", "x-parti
 
 BATCH_BYTES = 4 << 20
 """What a batch takes at most, but for a single message: Spark is fastest with a few megabytes."""
+
+
+FOLDERS_MAX = 16
+"""Folders that one process keeps readers of."""
 
 
 @dataclass
@@ -80,6 +85,12 @@ class Files:
                 folder, number, stream=stream, shard=shard, origin=_node_name(self.folder)
             )
         return self._readers[number]
+
+
+@functools.lru_cache(FOLDERS_MAX)
+def files(folder: str, vhost: str) -> Files:
+    """The folder as this process knows it: readers are kept, since opening one costs more than looking again."""
+    return Files(folder, vhost)
 
 
 def stream_of(queue: StoredQueue) -> tuple[str, int]:

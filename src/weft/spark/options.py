@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from weft.model.errors import ConfigError
 
 EARLIEST, LATEST = "earliest", "latest"
-SLICE_ROWS = 250_000
+SLICE_ROWS = 1_000_000
 READ = (
     "url", "path", "vhost", "lake", "stream", "streams", "pattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",

@@ -7,7 +7,7 @@ It must never keep a log open longer than its process, and never decide what is 
 from __future__ import annotations
 
 from weft.model.errors import ConfigError
-from weft.spark.files import Files
+from weft.spark.files import files
 from weft.spark.lake import Lake
 from weft.spark.logs import Joined, Log
 from weft.spark.options import ReadOptions
@@ -18,7 +18,7 @@ def open_log(options: ReadOptions) -> Log:
     """The log that the options name."""
     live: Log | None = None
     if options.path:
-        live = Files(options.path, options.vhost)
+        live = files(options.path, options.vhost)
     elif options.url:
         live = wire(options.url)
     if options.lake:

@@ -35,6 +35,8 @@ PLAIN = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "50",
+    # Else every column of every expression asks the JVM whether anybody debugs.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 LOCAL = {
     "spark.default.parallelism": "2",
@@ -45,6 +47,7 @@ LOCAL = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "weft._spark_daemon",
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
 }
 """A session of this machine: few partitions, no network but the loopback, no process per checkpoint file."""
 
@@ -88,7 +91,7 @@ def session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= LOCAL
             if SparkSession.getActiveSession() is None:
-                settings |= _quick_start(java_options)
+                settings |= _quick_start(name, java_options)
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -96,19 +99,20 @@ def session(
     return spark
 
 
-def _quick_start(java_options: str) -> Mapping[str, str]:
+def _quick_start(name: str, java_options: str) -> Mapping[str, str]:
     """Archive, home and logging, kept in the user's cache; a cache that cannot be written costs the speed only."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / f"spark-{pyspark.__version__}"
-    options = [java_options] if java_options else []
+    # Rows are short-lived and many, pauses hurt nobody: the collector for throughput.
+    options = ["-XX:+UseParallelGC", *([java_options] if java_options else [])]
     try:
         cache.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("SPARK_HOME", str(_compiled_home(cache / "home")))
         logging = cache / "log4j2.properties"
         if not logging.exists() or logging.read_text(encoding="utf-8") != LOGGING:
             logging.write_text(LOGGING, encoding="utf-8")
-        options += [f"-Dlog4j2.configurationFile=file:{logging}", _archive(cache)]
+        options += [f"-Dlog4j2.configurationFile=file:{logging}", _archive(cache, name)]
     except OSError:
-        return {"spark.driver.extraJavaOptions": java_options}
+        return {"spark.driver.extraJavaOptions": " ".join(options)}
     return {"spark.driver.extraJavaOptions": " ".join(options)}
 
 
@@ -124,14 +128,17 @@ def _compiled_home(home: Path) -> Path:
     return home
 
 
-def _archive(cache: Path) -> str:
-    """Use the newest class archive; where there is none, the JVM writes one when it ends."""
+def _archive(cache: Path, name: str) -> str:
+    """Use this program's class archive; where there is none, the JVM writes one when it ends.
+
+    One per program, since an archive helps with the classes of the run that wrote it and no others.
+    """
     java = os.path.realpath(shutil.which("java") or os.environ.get("JAVA_HOME", ""))
-    kind = f"classes-{zlib.crc32(java.encode()):08x}"
-    found = sorted(cache.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime)
-    for old in found[:-ARCHIVES_MAX]:
+    archive = cache / f"classes-{zlib.crc32(f'{java} {name}'.encode()):08x}.jsa"
+    if archive.exists():
+        os.utime(archive)
+        return f"-Xshare:auto -XX:SharedArchiveFile={archive}"
+    used = sorted(cache.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime)
+    for old in used[: -ARCHIVES_MAX + 1]:
         old.unlink(missing_ok=True)
-    fitting = [path for path in found if path.name.startswith(kind)]
-    if fitting:
-        return f"-Xshare:auto -XX:SharedArchiveFile={fitting[-1]}"
-    return f"-XX:ArchiveClassesAtExit={cache}/{kind}-{os.getpid()}.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
