@@ -318,6 +318,26 @@ mod tests {
     }
 
     #[test]
+    fn headers_may_repeat_change_and_be_absent() {
+        let sent = batch(vec![("body", texts(&[Some("x")]))]);
+        let tenants = [Some("a"), Some("a"), Some("b"), None, Some("b"), Some("a")];
+        let messages = tenants.map(|tenant| {
+            let headers = tenant.map(|tenant| ("tenant".to_owned(), tenant.to_owned())).into_iter().collect();
+            let mapping = Mapping { headers, ..Mapping::default() };
+            encode_messages(&sent, &mapping).expect("a message").remove(0)
+        });
+        let read = back(&messages, &[Column::Headers]);
+        let headers = Entries::of(Some(&**read.column(0))).expect("a map");
+        for (row, tenant) in tenants.into_iter().enumerate() {
+            let mut found = Vec::new();
+            headers.each(row, |key, value| found.push((key.to_owned(), value.map(str::to_owned))));
+            let wanted: Vec<_> =
+                tenant.map(|tenant| ("tenant".to_owned(), Some(tenant.to_owned()))).into_iter().collect();
+            assert_eq!(found, wanted, "row {row}");
+        }
+    }
+
+    #[test]
     fn what_is_no_message_is_said() {
         let bad = |columns: Vec<(&str, ArrayRef)>, addressed: bool| {
             let mapping = Mapping { addressed, ..Mapping::default() };
