@@ -96,6 +96,8 @@ impl Broker {
         }
         match store.journal.read(queue.settings.number, scan.from, SCAN_COUNT, SCAN_BYTES) {
             Read::Empty => scan.from = end,
+            // Nothing that can be read now: the next that comes into the queue makes it look again.
+            Read::Ready(messages) if messages.is_empty() => return false,
             Read::Ready(messages) => self.keep_piece(id, scan, &messages),
             Read::Waits(token) => {
                 scan.reading = true;
