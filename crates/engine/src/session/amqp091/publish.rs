@@ -341,10 +341,9 @@ impl Session {
             let same = same && memory.names.as_ref().is_some_and(|names| names.1 == message.routing_key);
             // An exchange bound to a headers exchange is rare enough to be routed anew every time.
             let plain = keyed && more_keys.is_empty() && !memory.delayed;
-            if plain && same && !broker.has_headers_exchanges() && !broker.route_is_guarded() {
-                if std::mem::replace(&mut memory.routed, true) {
-                    memory.route = Some(broker.matches.remember(&targets));
-                }
+            let lasts = plain && same && !broker.has_headers_exchanges() && !broker.route_is_guarded();
+            if lasts && std::mem::replace(&mut memory.routed, true) {
+                memory.route = Some(broker.matches.remember(&targets));
             }
         }
         let published = broker.deliver_to(finished.exchange, &targets, message);
