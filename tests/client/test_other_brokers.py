@@ -14,6 +14,7 @@ from weft.client import Message
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.peers,
+    pytest.mark.timeout(180),
     pytest.mark.skipif(not peers.rabbitmq_installed(), reason="RabbitMQ is not installed"),
 ]
 

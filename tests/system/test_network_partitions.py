@@ -17,6 +17,7 @@ from system.namespaces import Machines, Spoiled, usable
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(180),
     pytest.mark.skipif(not usable(), reason="needs root, ip and network namespaces"),
 ]
 PORT = 5672
