@@ -52,8 +52,8 @@ impl Engine {
     fn apply_table(&mut self, change: Change) -> Result<(), Unknown> {
         let broker = &mut self.broker;
         match change {
-            Change::SetPrincipal { principal, user, vhost, impersonate, topics } => {
-                broker.set_principal(principal, &user, &vhost, impersonate, Topics::new(topics))
+            Change::SetPrincipal { principal, user, vhost, impersonate, topics, channels_max } => {
+                broker.set_principal(principal, &user, &vhost, impersonate, Topics::new(topics), channels_max)
             }
             Change::Revoke { principal } => {
                 broker.revoke(principal);

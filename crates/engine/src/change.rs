@@ -131,6 +131,8 @@ pub enum Change {
         impersonate: bool,
         /// Of topic exchanges: the pattern that keys must match.
         topics: Vec<(String, String)>,
+        /// Channels and sessions of the user, in all its virtual hosts together.
+        channels_max: Option<u32>,
     },
     Revoke {
         principal: u32,

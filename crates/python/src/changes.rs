@@ -280,6 +280,7 @@ fn policy_change(class: &str, fields: &Fields<'_, '_>) -> PyResult<Change> {
             vhost: fields.text("vhost")?,
             impersonate: fields.get("impersonate")?,
             topics: fields.get("topics")?,
+            channels_max: fields.get("channels_max")?,
         },
         "Revoke" => Change::Revoke { principal },
         "Grant" => Change::Grant {

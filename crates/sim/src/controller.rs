@@ -52,6 +52,7 @@ impl Controller {
                 vhost: VHOST.to_owned(),
                 impersonate: false,
                 topics: Vec::new(),
+                channels_max: None,
             },
             exchange("amq.direct", ExchangeKind::Direct),
             exchange("amq.fanout", ExchangeKind::Fanout),

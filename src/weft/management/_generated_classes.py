@@ -427,7 +427,7 @@ CLASSES = (
             Field("password", "string", "New password; never told.", "secret"),
             Field("password_hash", "string", "Or its hash, as `weft hash-password` prints it; never told.", "secret"),
             Field("max_connections", "integer", "Connections that it may have at a time; absent without a bound, and -1 takes the bound away.", "write"),
-            Field("max_channels", "integer", "Channels that it may have at a time, over all its connections; kept for RabbitMQ's tools, and not enforced.", "write"),
+            Field("max_channels", "integer", "Channels and sessions that it may have at a time, over all its connections; absent without a bound, and -1 takes the bound away.", "write"),
         ),
         statistics=(
             Field("connections", "integer", "Connections of this user.", "gauge"),

@@ -83,6 +83,8 @@ class SetPrincipal:
     """May set any user-id on messages (the `impersonator` tag)."""
     topics: tuple[tuple[str, str], ...] = ()
     """(exchange, pattern): keys of its messages to these topic exchanges must match; others are open."""
+    channels_max: int | None = None
+    """Channels and sessions of the user, in all its virtual hosts together; those that are open stay."""
 
 
 @dataclass(frozen=True, slots=True)

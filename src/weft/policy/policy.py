@@ -42,6 +42,8 @@ from weft.store import Limit, Permission, Store, TopicPermission, User
 
 GUEST = "guest"
 IMPERSONATOR = "impersonator"
+CHANNELS_MAX = 2**32 - 1
+"""More than the kernel counts is no bound."""
 
 
 @dataclass(slots=True)
@@ -197,7 +199,11 @@ class Policy:
     def _principal_row(self, principal: int) -> SetPrincipal:
         user, vhost = self._identities[principal]
         may_impersonate = IMPERSONATOR in self._registry.users[user].tags
-        return SetPrincipal(principal, user, vhost, may_impersonate, self._registry.topics.rows(user, vhost))
+        channels_max = self._registry.limit("user", user, "max-channels")
+        if channels_max is not None:
+            channels_max = min(channels_max, CHANNELS_MAX)
+        topics = self._registry.topics.rows(user, vhost)
+        return SetPrincipal(principal, user, vhost, may_impersonate, topics, channels_max)
 
     # permissions
 
@@ -369,13 +375,15 @@ class Policy:
         """Every permission on topics."""
         return self._registry.topics.records()
 
-    def set_limit(self, limit: Limit) -> None:
+    def set_limit(self, limit: Limit) -> list[Change]:
         """Bound what a user or a virtual host may have; who is in stays in."""
         self._registry.set_limit(limit)
+        return self._principal_rows(limit.name) if limit.kind == "user" else []
 
-    def clear_limit(self, kind: str, name: str, what: str | None = None) -> None:
+    def clear_limit(self, kind: str, name: str, what: str | None = None) -> list[Change]:
         """Forget one limit, or all of a user or virtual host."""
         self._registry.clear_limit(kind, name, what)
+        return self._principal_rows(name) if kind == "user" else []
 
     def limits(self) -> list[Limit]:
         """Every limit of users and virtual hosts."""

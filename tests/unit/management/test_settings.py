@@ -12,6 +12,8 @@ import pika
 import pytest
 import pytest_asyncio
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
+from proton import ConnectionException
+from proton.utils import BlockingConnection
 
 import weft
 from weft.config import parse
@@ -173,6 +175,36 @@ async def test_a_virtual_host_and_a_user_have_limits(served: weft.Node, browser:
     assert (await browser.ask("PUT", "/api/vhost-limits/small/max-queues", {"value": "many"}))[0] == 400
     assert (await browser.ask("DELETE", "/api/vhosts/small"))[0] == 204
     assert await browser.get("/api/vhost-limits") == []
+
+
+async def test_a_user_has_so_many_channels(served: weft.Node, browser: Browser) -> None:
+    url = f"amqp://ann:ann@127.0.0.1:{served.ports[0]}/%2F"
+    assert (await browser.ask("PUT", "/api/user-limits/ann/max-channels", {"value": 3}))[0] == 204
+
+    def use() -> str:
+        with pika.BlockingConnection(pika.URLParameters(url)) as other:
+            other.channel()
+            connection = pika.BlockingConnection(pika.URLParameters(url))
+            connection.channel().close()
+            connection.channel()
+            connection.channel()
+            with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as refused:
+                connection.channel()
+        assert refused.value.reply_code == 530
+        return str(refused.value.reply_text)
+
+    assert "has reached the maximum allowed user limit of (3)" in await asyncio.to_thread(use)
+    assert (await browser.ask("PUT", "/api/user-limits/ann/max-channels", {"value": 0}))[0] == 204
+
+    def begin() -> None:
+        plain = BlockingConnection(url.removesuffix("/%2F"), timeout=50, allowed_mechs="PLAIN")
+        with pytest.raises(ConnectionException, match="resource-limit-exceeded"):
+            plain.create_sender("heap")
+
+    await asyncio.to_thread(begin)
+    assert (await browser.ask("DELETE", "/api/user-limits/ann/max-channels"))[0] == 204
+    async with weft.connect(f"amqp://ann:ann@127.0.0.1:{served.ports[0]}") as fabric:
+        await fabric.send("heap", b"")
 
 
 async def test_parameters_are_kept(browser: Browser) -> None:

@@ -113,3 +113,14 @@ def test_limits_that_nobody_knows_are_refused(door: Door) -> None:
     with pytest.raises(Refused):
         door.policy.set_limit(Limit("user", "nobody", "max-connections", 1))
     assert door.policy.queues_max("/") is None
+
+
+def test_the_kernel_counts_channels(door: Door) -> None:
+    door.enter("guest", "guest")
+    assert door.policy.set_limit(Limit("user", "guest", "max-channels", 3)) == [
+        SetPrincipal(1, "guest", "/", channels_max=3)
+    ]
+    assert door.policy.set_limit(Limit("user", "guest", "max-channels", 2**40)) == [
+        SetPrincipal(1, "guest", "/", channels_max=2**32 - 1)
+    ]
+    assert door.policy.clear_limit("user", "guest") == [SetPrincipal(1, "guest", "/")]

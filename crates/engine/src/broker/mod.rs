@@ -10,6 +10,7 @@ mod delayed;
 mod guard;
 mod moving;
 mod publish;
+mod quota;
 mod reading;
 mod searching;
 mod settle;
@@ -42,6 +43,7 @@ pub use deadletter::{Death, Reason};
 use delayed::Delayed;
 pub use moving::{MOVE_COUNT_MAX, Moved};
 pub use publish::Published;
+pub use quota::{Quota, Ticket};
 pub use searching::Searched;
 pub use settle::Outcome;
 pub use stored::{ReadFor, Store, holds_messages};
@@ -89,6 +91,7 @@ pub struct Principal {
     grants: [Map<Name, Permit>; 6],
     pub addresses: Map<Name, Route>,
     topics: Topics,
+    quota: Rc<Quota>,
 }
 
 /// A binding by its ends, key and arguments.
@@ -342,9 +345,9 @@ impl Broker {
 }
 
 impl Principal {
-    fn new(user: Name, vhost: VhostId, impersonate: bool, topics: Topics, seed: Seeded) -> Self {
+    fn new(user: Name, vhost: VhostId, impersonate: bool, topics: Topics, quota: Rc<Quota>, seed: Seeded) -> Self {
         let grants = std::array::from_fn(|_| Map::with_hasher(seed));
-        Self { user, vhost, impersonate, grants, addresses: Map::with_hasher(seed), topics }
+        Self { user, vhost, impersonate, grants, addresses: Map::with_hasher(seed), topics, quota }
     }
 
     fn slot(access: Access, kind: Resource) -> usize {

@@ -274,10 +274,13 @@ impl Broker {
         vhost: &str,
         impersonate: bool,
         topics: Topics,
+        channels_max: Option<u32>,
     ) -> Result<(), Unknown> {
         let vhost = self.vhost_named(vhost)?;
+        let quota = self.quota_of(user);
+        quota.bound(channels_max);
         let user = Rc::from(user.as_bytes());
-        self.principals.insert(id, Principal::new(user, vhost, impersonate, topics, self.seed));
+        self.principals.insert(id, Principal::new(user, vhost, impersonate, topics, quota, self.seed));
         self.generation += 1;
         Ok(())
     }

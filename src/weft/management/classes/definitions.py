@@ -47,7 +47,7 @@ class Vhosts(Provider):
             self._host.apply(self._host.topology.add_vhost(name))
             self._manager.on_vhosts()
             self._manager.events.tell("vhost", "created", name)
-        if given := set_limits(self._host.policy, "vhost", name, values):
+        if given := set_limits(self._host, "vhost", name, values):
             self._manager.events.tell("vhost", "changed", name, **given)
         return name
 

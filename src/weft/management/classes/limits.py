@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from weft.management.host import PolicyLike
+from weft.management.host import Host, PolicyLike
 from weft.management.provider import Values
 from weft.management.query import Row
 from weft.store import Limit
@@ -32,13 +32,13 @@ def limits_of(policy: PolicyLike, kind: Kind) -> dict[str, Row]:
     return rows
 
 
-def set_limits(policy: PolicyLike, kind: Kind, name: str, values: Values) -> Row:
+def set_limits(host: Host, kind: Kind, name: str, values: Values) -> Row:
     """Set those that are given; what was."""
     given = {what: values[what] for what in LIMITS[kind] if values.get(what) is not None}
     for what, value in given.items():
         word = what.replace("_", "-")
         if value == UNLIMITED:
-            policy.clear_limit(kind, name, word)
+            host.apply(host.policy.clear_limit(kind, name, word))
         else:
-            policy.set_limit(Limit(kind, name, word, value))
+            host.apply(host.policy.set_limit(Limit(kind, name, word, value)))
     return given

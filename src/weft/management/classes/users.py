@@ -45,7 +45,7 @@ class Users(Provider):
         if known is not None and encoded is None:
             encoded = known.password_hash
         self._host.apply(self._host.policy.add_user(name, password_hash=encoded, tags=tags or ()))
-        limits = set_limits(self._host.policy, "user", name, values)
+        limits = set_limits(self._host, "user", name, values)
         self._manager.events.tell("user", "changed" if known else "created", name, tags=list(tags or ()), **limits)
         return name
 

@@ -13,7 +13,7 @@ use super::consume::Tap;
 use super::publish::{Incoming, RouteMemory};
 use super::transaction::Transaction;
 use super::{Fault, Session, Step, Stepped, decode};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Outcome, Ticket};
 use crate::conn::Io;
 use crate::message::Name;
 
@@ -40,6 +40,8 @@ pub(super) struct Channel {
     /// Tag and address of the consumer of `amq.rabbitmq.reply-to`.
     pub reply: Option<(Name, Name)>,
     tags_made: u32,
+    /// Its place among the channels of its user.
+    _ticket: Option<Ticket>,
 }
 
 impl Channel {
@@ -98,11 +100,13 @@ impl Session {
     fn open_channel(&mut self, io: &mut Io, broker: &mut Broker, number: u16, method: Method<'_>) -> Stepped {
         match method {
             Method::ChannelOpen if number <= self.channels_max => {
+                let ticket = broker.take_channel(io.principal);
+                let _ticket = ticket.map_err(|text| Fault::connection(reply::NOT_ALLOWED, text))?;
                 let index = usize::from(number);
                 if self.channels.len() <= index {
                     self.channels.resize_with(index + 1, || None);
                 }
-                self.channels[index] = Some(Box::default());
+                self.channels[index] = Some(Box::new(Channel { _ticket, ..Channel::default() }));
                 broker.tell_session(io.id, number, true);
                 Method::ChannelOpenOk.encode_frame(number, &mut io.output);
                 Ok(Step::Done(0))

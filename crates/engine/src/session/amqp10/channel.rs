@@ -13,7 +13,7 @@ use super::link::Link;
 use super::settle::{Posted, Run};
 use super::unsettled::Unsettled;
 use super::{Fault, NO_CHANNEL, Session, error_of, no_session};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Outcome, Ticket};
 use crate::conn::Io;
 
 /// No link has this handle: the table of links ends before it.
@@ -46,6 +46,8 @@ pub(super) struct Channel {
     pub thirsty: Vec<u32>,
     /// Listed for the end of the batch.
     pub owing: bool,
+    /// Its place among the sessions of its user.
+    _ticket: Option<Ticket>,
 }
 
 impl Channel {
@@ -67,6 +69,7 @@ impl Channel {
             run: None,
             thirsty: Vec::new(),
             owing: false,
+            _ticket: None,
         }
     }
 
@@ -144,7 +147,9 @@ impl Session {
             return Err(Fault::connection(condition::RESOURCE_LIMIT_EXCEEDED, "no channel is free"));
         };
         let (window, handle_max) = (broker.limits.session_window, broker.limits.links_max.saturating_sub(1));
+        let ticket = broker.take_channel(io.principal);
         let mut channel = Channel::new(window, handle_max);
+        channel._ticket = ticket.map_err(|text| Fault::connection(condition::RESOURCE_LIMIT_EXCEEDED, text))?;
         channel.take_begin(begin);
         self.put_channel(ours, channel);
         broker.tell_session(io.id, ours, true);
