@@ -125,6 +125,14 @@ class Machines:
         self._cables: list[BadCable] = []
 
     def __enter__(self) -> Self:
+        try:
+            self._make()
+        except subprocess.CalledProcessError:
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self) -> None:
         self._ip("link", "add", f"{self._tag}s", "type", "bridge")
         self._ip("addr", "add", f"{self._net}.254/24", "dev", f"{self._tag}s")  # the test itself is on the switch, too
         self._ip("link", "set", f"{self._tag}s", "up")
@@ -136,7 +144,6 @@ class Machines:
             self._ip("-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             self._ip("-n", space, "link", "set", "eth0", "up")
             self._ip("-n", space, "link", "set", "lo", "up")
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         for cable in self._cables:
