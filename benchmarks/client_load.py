@@ -15,11 +15,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from weft import Fabric
-    from weft.client import Receiver
 
 BODY = b"x" * 1024
 WINDOW = 1_000
@@ -107,20 +102,19 @@ def weft_dynamic(port: int, count: int) -> None:
     run(main())
 
 
-def weft_plain(port: int, count: int) -> None:
-    """The round trip alone, there by one queue and back by another: no reply address, correlation or deadline."""
+def weft_private(port: int, count: int) -> None:
+    """The same requests with one reply address, made before, that nobody shares and nothing has to be told apart at."""
     import weft
 
     async def main() -> None:
-        async with weft.connect(f"amqp://127.0.0.1:{port}") as fabric:
-            back = await fabric.receive("bench-plain-back").ready()
+        async with weft.connect(f"amqp://127.0.0.1:{port}") as fabric, fabric.session() as session:
+            replies = await session.receiver(None, dynamic=True, window=1).ready()
             started, trips = start(), []
             for _ in range(count):
                 before = time.perf_counter()
-                sending = asyncio.ensure_future(fabric.send("bench-plain", BODY, durable=False))
-                await anext(back)
+                await fabric.send("bench-rpc", BODY, durable=False, reply_to=replies.address, correlation_id="c")
+                (await anext(replies)).accept()
                 trips.append(time.perf_counter() - before)
-                await sending
             report(started, count, trips)
 
     run(main())
@@ -358,16 +352,8 @@ async def _serve_weft(port: int) -> None:
             return request.body  # type: ignore[attr-defined]
 
         await echo.start()
-        requests = await fabric.receive("bench-plain").ready()
-        echoing = asyncio.ensure_future(_echo_plain(fabric, requests))
         print("ready", flush=True)
         await _stdin_ends()
-        echoing.cancel()
-
-
-async def _echo_plain(fabric: Fabric, requests: Receiver) -> None:
-    async for message in requests:
-        await fabric.send("bench-plain-back", message.body, durable=False)
 
 
 async def _serve_aio_pika(port: int) -> None:
