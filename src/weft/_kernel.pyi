@@ -340,6 +340,12 @@ class Engine:
         """How many messages matched each of these bindings (objects with the attributes of `Bind`); None for those that
         are not bound.
         """
+    def trace(self, one_in: int) -> None:
+        """Note spans of messages whose trace context says that it is recorded, of one in so many traces; 0: of none."""
+    def spans(self, count_max: int) -> list[tuple[str, str, str, str, str, str, int, int, int]]:
+        """Takes spans away: (trace id, parent span, virtual host, queue, exchange, routing key, when the message came and
+        when it left the queue in microseconds since 1970, bytes of its body).
+        """
     def watch(self, yes: bool) -> None:
         """Tell of every session and consumer from now on, or no longer."""
     def queue_id(self, vhost: str, queue: str) -> int | None:

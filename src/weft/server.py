@@ -147,6 +147,8 @@ class Node:
                 )
             if configuration.http is not None:
                 await self._serve_http(configuration.http, life)
+            if configuration.tracing is not None:
+                self._trace(*configuration.tracing, life)
             self._life = life.pop_all()
 
     async def stop(self) -> None:
@@ -434,6 +436,13 @@ class Node:
             self._stop_listening,
         )
         return Management(host, statistics_s=self._configuration.statistics_s)
+
+    def _trace(self, endpoint: str, one_in: int, life: AsyncExitStack) -> None:
+        from weft.management.tracing import Tracing  # its client of HTTP is only for those who trace
+
+        tracing = Tracing(self._running.engine, self.name, __version__, endpoint, one_in)
+        tracing.start()
+        life.push_async_callback(tracing.stop)
 
     async def _serve_http(self, place: Listen, life: AsyncExitStack) -> None:
         from weft.management.http import WebServer  # a node without HTTP starts faster without it

@@ -229,6 +229,9 @@ impl Pump<'_> {
         if taken && entry.reader == 0 {
             self.broker.note_waited(id, &entry.message, entry.since_ns);
         }
+        if taken && self.broker.spans.is_some() {
+            self.broker.note_span(id, &entry);
+        }
         entry.since_ns = self.broker.now_ns;
         let again = u64::from(entry.redelivered);
         // A browser's copy belongs to no queue, so that settling it changes nothing.

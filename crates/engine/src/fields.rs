@@ -19,6 +19,8 @@ use crate::routing::field_ref;
 use crate::routing::headers::FieldRef;
 use crate::routing::selector::{Name, Operand};
 
+const TRACE_PARENT: &str = "traceparent";
+
 /// The headers (0-9-1) or application properties (1.0) of one message. They are read and put in order at the first
 /// question, so that a thousand bindings may ask of a message with a thousand headers.
 pub struct Headers<'m> {
@@ -191,6 +193,18 @@ pub fn type_of(message: &Message) -> Option<&[u8]> {
             Some(properties) => properties.subject.map(str::as_bytes),
             None => Properties10::decode(head.properties?.of(message.head())).ok()?.subject.map(str::as_bytes),
         },
+    }
+}
+
+/// The W3C trace context of a message: a header (0-9-1), an application property or an annotation (1.0).
+pub fn trace_parent(message: &Message) -> Option<&[u8]> {
+    let annotated = || match &message.kind {
+        Kind::Amqp091 => None,
+        Kind::Amqp10(head) => property(message, head.message_annotations, TRACE_PARENT).map(field_of),
+    };
+    match header(message, TRACE_PARENT).or_else(annotated)? {
+        FieldRef::Str(text) => Some(text),
+        _ => None,
     }
 }
 

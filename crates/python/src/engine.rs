@@ -19,6 +19,7 @@ use weft_engine::convert;
 use weft_engine::inspect::{Page, Question, TABLES};
 use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::session::amqp10::Dial;
+use weft_engine::stats::Spans;
 use weft_engine::stream::start::Start;
 use weft_engine::{Engine as Native, Limits};
 use weft_journal::{Files, Recovered};
@@ -29,7 +30,7 @@ use crate::disk::DiskJob;
 use crate::errors::{local_error, unavailable};
 use crate::events::Classes;
 use crate::log::{self, ArrowStream, Asked};
-use crate::reading::{Scan, rows};
+use crate::reading::{self, Scan, rows};
 use crate::tables;
 
 /// The engine, of which one thread at a time holds everything there is.
@@ -495,6 +496,16 @@ impl Engine {
     /// Tell of every session and consumer from now on, or no longer.
     fn watch(&mut self, yes: bool) {
         self.native.broker.watched = yes;
+    }
+
+    /// Note spans of one in so many traces from now on; 0: of none.
+    fn trace(&mut self, one_in: u32) {
+        self.native.broker.spans = (one_in > 0).then(|| Box::new(Spans::new(one_in)));
+    }
+
+    /// Takes spans away: (trace, parent, virtual host, queue, exchange, key, arrived, left, bytes).
+    fn spans<'py>(&mut self, py: Python<'py>, count_max: usize) -> PyResult<Bound<'py, PyList>> {
+        reading::spans(py, self.native.take_spans(count_max))
     }
 
     /// The number by which `page` knows a queue.

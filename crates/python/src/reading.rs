@@ -1,4 +1,4 @@
-//! Rows of the engine's tables as Python values, and the search for a page of them.
+//! Rows of the engine's tables and spans as Python values, and the search for a page of them.
 //!
 //! Owns the class `Scan` and the making of dictionaries from rows. A question comes in; the places,
 //! names and numbers of what was found go out. It must never keep the interpreter's lock while it sorts. Rule:
@@ -7,6 +7,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use weft_engine::inspect::{self, Cell, Question, Row};
+use weft_engine::stats::Span;
 
 use crate::tables;
 
@@ -74,6 +75,17 @@ pub(crate) fn rows<'py>(py: Python<'py>, rows: &[Row]) -> PyResult<Bound<'py, Py
             }
         }
         list.append(dict)?;
+    }
+    Ok(list)
+}
+
+/// Spans as tuples, with their virtual host and queue.
+pub(crate) fn spans(py: Python<'_>, taken: Vec<(String, String, Span)>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for (vhost, queue, span) in taken {
+        let ids = (tables::text(&span.trace_id), tables::text(&span.parent_id));
+        let names = (tables::text(&span.exchange), tables::text(&span.routing_key));
+        list.append((ids.0, ids.1, vhost, queue, names.0, names.1, span.arrived_us, span.left_us, span.bytes))?;
     }
     Ok(list)
 }

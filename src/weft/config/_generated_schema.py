@@ -145,6 +145,15 @@ ENTITIES = (
         ),
     ),
     Entity(
+        "tracing",
+        "Spans of messages that carry a recorded W3C trace context (docs/guides/operations.md, \"Traces\"). Without this table none are noted.",
+        many=False,
+        attributes=(
+            Attribute("endpoint", "string", "Where spans go, as OTLP over HTTP in JSON: `http://127.0.0.1:4318/v1/traces`.", required=True),
+            Attribute("one_in", "integer", "Of so many traces one is taken, by its id, so that all nodes take the same.", default=1, min=1, max=1000000000),
+        ),
+    ),
+    Entity(
         "limits",
         "Bounds of the node, and why each has its number.",
         many=False,

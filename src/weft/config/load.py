@@ -107,6 +107,8 @@ class Configuration:
     http_origins: tuple[str, ...] = ()
     """Sites whose pages may connect by WebSocket."""
     statistics_s: int = 10
+    tracing: tuple[str, int] | None = None
+    """Where spans go, and of how many traces one is taken."""
 
 
 def load(path: Path) -> Configuration:
@@ -242,7 +244,14 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         http=_listen(checked["http"][0], 0, checker, folder, "http") if checked["http"] else None,
         http_origins=tuple(checked["http"][0]["origins"]) if checked["http"] else (),
         statistics_s=checked["events"][0]["statistics_s"] if checked["events"] else 10,
+        tracing=_tracing(checked["tracing"][0], checker) if checked["tracing"] else None,
     )
+
+
+def _tracing(row: dict[str, Any], checker: _Checker) -> tuple[str, int]:
+    if not row["endpoint"].startswith(("http://", "https://")):
+        raise checker.error("endpoint must begin with http:// or https://", "tracing", 0, "endpoint")
+    return row["endpoint"], row["one_in"]
 
 
 def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path, table: str = "listen") -> Listen:

@@ -34,7 +34,7 @@ use crate::queue::{Queue, QueueId};
 use crate::routing::matches::Matches;
 use crate::routing::{Dest, Exchange, ExchangeId};
 use crate::slab::{Id, Slab};
-use crate::stats::{NodeLatency, Runs, Types};
+use crate::stats::{NodeLatency, Runs, Spans, Types};
 use crate::stream::offsets::Offsets;
 use crate::timers::{Due, Timers};
 
@@ -140,6 +140,8 @@ pub struct Broker {
     pub latency: Box<NodeLatency>,
     pub runs: Runs,
     pub types: Types,
+    /// What traced messages did, while somebody wants to know.
+    pub spans: Option<Box<Spans>>,
     /// How many messages each binding matched.
     pub matches: Matches,
     pub now_ns: u64,
@@ -226,6 +228,7 @@ impl Broker {
             latency: Box::default(),
             runs: Runs::default(),
             types: Types::new(seed),
+            spans: None,
             matches: Matches::default(),
             now_ns,
             wall_ns,

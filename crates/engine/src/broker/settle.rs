@@ -119,6 +119,9 @@ impl Broker {
         queue.counters.delivered += 1;
         queue.counters.redelivered += u64::from(entry.redelivered);
         self.note_waited(id, &entry.message, entry.since_ns);
+        if self.spans.is_some() {
+            self.note_span(id, &entry);
+        }
         entry.since_ns = now_ns;
         self.totals.delivered += 1;
         self.totals.redelivered += u64::from(entry.redelivered);

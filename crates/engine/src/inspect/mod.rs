@@ -15,7 +15,7 @@ use crate::change::BindingSpec;
 use crate::conn::ConnId;
 use crate::engine::Engine;
 use crate::slab::{Id, Slab};
-use crate::stats::{Quantiles, SIZES, Sketch};
+use crate::stats::{Quantiles, SIZES, Sketch, Span};
 
 pub use columns::TABLES;
 pub use scan::Scan;
@@ -180,6 +180,19 @@ impl Engine {
         let Some(queue) = queue else { return types.iter().filter_map(told).collect() };
         let latency = self.broker.queues.get(Id::from_raw(queue)).and_then(|queue| queue.latency.as_ref());
         latency.map(|latency| types.of(&latency.by_type).filter_map(told).collect()).unwrap_or_default()
+    }
+
+    /// Takes spans of traced messages away: of each its virtual host and queue, and the span.
+    pub fn take_spans(&mut self, count_max: usize) -> Vec<(String, String, Span)> {
+        let taken = self.broker.spans.as_mut().map(|spans| spans.take(count_max)).unwrap_or_default();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let named = taken.into_iter().map(|span| {
+            let queue = self.broker.queues.get(span.queue);
+            let vhost = queue.and_then(|queue| self.broker.vhosts.get(queue.vhost));
+            let names = (vhost.map(|vhost| text(&vhost.name)), queue.map(|queue| text(&queue.name)));
+            (names.0.unwrap_or_default(), names.1.unwrap_or_default(), span)
+        });
+        named.collect()
     }
 
     /// How many messages matched each of these bindings; None for what is not bound.

@@ -8,10 +8,12 @@
 
 mod runs;
 mod sketch;
+mod spans;
 mod types;
 
 pub use runs::Runs;
 pub use sketch::{Quantiles, Sketch};
+pub use spans::{Span, Spans};
 pub use types::{ByType, TypeId, Types};
 
 /// Bodies of up to so many bytes are counted together, larger ones in a bucket of their own. Each is four times the one

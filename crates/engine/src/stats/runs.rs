@@ -12,6 +12,9 @@ use crate::message::Message;
 use crate::queue::QueueId;
 use crate::routing::{Counters, ExchangeId};
 
+/// A kernel that counts none of this, to measure what counting costs (benchmarks/statistics_cost.py).
+const OFF: bool = cfg!(feature = "without-statistics");
+
 /// Durations of one queue that are alike.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -44,6 +47,9 @@ impl Broker {
     /// A message left its queue, in which it was since `since_ns`.
     #[inline]
     pub fn note_waited(&mut self, queue: QueueId, message: &Message, since_ns: u64) {
+        if OFF {
+            return;
+        }
         let us = self.now_ns.saturating_sub(since_ns) / 1_000;
         let size = size_bucket(message.body_len());
         let type_id = fields::type_of(message).map_or(TypeId::NONE, |name| self.types.id_of(name));
@@ -59,6 +65,9 @@ impl Broker {
     /// A delivery that was made at `since_ns` ended for good.
     #[inline]
     pub fn note_settled(&mut self, queue: QueueId, since_ns: u64) {
+        if OFF {
+            return;
+        }
         let us = self.now_ns.saturating_sub(since_ns) / 1_000;
         let run = &mut self.runs.settled;
         if run.us == us && run.queue == queue {
@@ -72,6 +81,9 @@ impl Broker {
     /// A message came to an exchange.
     #[inline]
     pub fn note_published(&mut self, exchange: ExchangeId, published: Published) {
+        if OFF {
+            return;
+        }
         if self.runs.exchange != exchange {
             self.end_published();
             self.runs.exchange = exchange;
