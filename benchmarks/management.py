@@ -124,6 +124,7 @@ def measure(name: str, peer: peers.Peer, port: int, options: argparse.Namespace)
 def _connect(port: int) -> socket.socket:
     """An open connection with one channel, as bytes: no library, so that thousands cost nothing here."""
     one = socket.create_connection(("127.0.0.1", port))
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     one.sendall(b"AMQP\0\0\x09\x01")
     _frame(one)
     start_ok = b"\0\x0a\0\x0b" + _long(b"") + b"\x05PLAIN" + _long(b"\0guest\0guest") + b"\x05en_US"

@@ -343,8 +343,8 @@ class Engine:
     def trace(self, one_in: int) -> None:
         """Note spans of messages whose trace context says that it is recorded, of one in so many traces; 0: of none."""
     def spans(self, count_max: int) -> list[tuple[str, str, str, str, str, str, int, int, int]]:
-        """Takes spans away: (trace id, parent span, virtual host, queue, exchange, routing key, when the message came and
-        when it left the queue in microseconds since 1970, bytes of its body).
+        """Takes spans away: (trace id, parent span, virtual host, queue, exchange, routing key, when the message came
+        here and when it left the queue in microseconds since 1970, bytes of its body).
         """
     def watch(self, yes: bool) -> None:
         """Tell of every session and consumer from now on, or no longer."""

@@ -1,4 +1,4 @@
-"""W3C trace context: whatever protocols it is written and read by, and however many nodes it passes, it is unchanged."""
+"""W3C trace context is unchanged, whatever protocols it is written and read by, and through a hop between nodes."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ impl Spans {
         // The last digits are random in every version of the rule.
         let last = trace_id[16..]
             .iter()
-            .fold(0_u64, |sum, digit| sum << 4 | u64::from(digit & 0xF) + u64::from(digit >> 6) * 9);
+            .fold(0_u64, |sum, digit| (sum << 4) | (u64::from(digit & 0xF) + u64::from(digit >> 6) * 9));
         last % self.one_in == 0
     }
 }
