@@ -211,15 +211,23 @@ fn finish(hasher: Sha256) -> Id {
     id
 }
 
-/// The kind of a value is part of it: the number 5 and the text "5" differ.
 /// The identity of a message that came from another node, on its way to one goal here.
-pub fn fabric_id(id: &[u8], goal: &[&[u8]]) -> Id {
-    let mut hasher = Sha256::new_with_prefix(b"g").chain_update(id);
-    goal.iter().for_each(|part| {
-        hasher.update([0]);
-        hasher.update(part);
-    });
-    finish(hasher)
+pub struct FabricId(Sha256);
+
+impl FabricId {
+    pub fn new(id: &[u8]) -> Self {
+        Self(Sha256::new_with_prefix(b"g").chain_update(id))
+    }
+
+    /// Adds a word of what the goal is known by.
+    pub fn part(&mut self, part: &[u8]) {
+        self.0.update([0]);
+        self.0.update(part);
+    }
+
+    pub fn finish(self) -> Id {
+        finish(self.0)
+    }
 }
 
 fn digest(kind: u8, bytes: &[u8]) -> Id {

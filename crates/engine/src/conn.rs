@@ -20,6 +20,8 @@ pub type ConnId = Id<Conn>;
 
 /// An output buffer keeps this much room when it was flushed, so that an idle connection costs little.
 const OUTPUT_KEEP_BYTES: usize = 4 << 10;
+/// Small flushes in a row until a connection counts as quiet: between large ones there are always a few.
+const QUIET_FLUSHES: u8 = 16;
 
 /// One connection.
 pub struct Conn {
@@ -34,6 +36,8 @@ pub struct Io {
     pub input: Vec<u8>,
     /// Bytes to send.
     pub output: Vec<u8>,
+    /// Flushes in a row that were small for its room.
+    pub quiet_flushes: u8,
     /// The request or grant this connection waits for; nothing is read meanwhile.
     pub parked: Option<Wait>,
     /// The node was told to stop reading.
@@ -140,6 +144,7 @@ impl Io {
             id,
             input: Vec::new(),
             output: Vec::new(),
+            quiet_flushes: 0,
             parked: None,
             paused: false,
             writable: true,
@@ -240,8 +245,12 @@ impl Io {
         self.output.clear();
         self.answer_bytes = 0;
         // A busy connection keeps its buffer; one that has become quiet gives it back.
-        if self.output.capacity() > OUTPUT_KEEP_BYTES && len < self.output.capacity() / 8 {
-            self.output.shrink_to(len.max(OUTPUT_KEEP_BYTES));
+        if self.output.capacity() <= OUTPUT_KEEP_BYTES || len >= self.output.capacity() / 8 {
+            self.quiet_flushes = 0;
+        } else if self.quiet_flushes < QUIET_FLUSHES {
+            self.quiet_flushes += 1;
+        } else {
+            self.output = Vec::with_capacity(len.max(OUTPUT_KEEP_BYTES));
         }
     }
 

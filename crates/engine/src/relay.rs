@@ -82,7 +82,12 @@ impl<'m> Trace<'m> {
     }
 
     pub fn is_empty(self) -> bool {
-        self.len() == 0
+        let mut empty = true;
+        self.visit(|_| {
+            empty = false;
+            false
+        });
+        empty
     }
 }
 
@@ -172,6 +177,13 @@ fn put_identity(out: &mut Vec<u8>, node: &str, serial: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// Where the properties of a 0-9-1 message are written, table and all, before it is known how long they are.
+#[derive(Default)]
+pub struct HeadBuffers {
+    headers: Vec<u8>,
+    head: Vec<u8>,
+}
+
 /// What a message that came from another node says of itself.
 #[derive(Clone, Copy, Default)]
 pub struct Carried<'m> {
@@ -199,13 +211,19 @@ impl<'m> Carried<'m> {
 
     #[inline]
     fn take(&mut self, key: &[u8], value: Value10<'m>) {
-        match std::str::from_utf8(key) {
-            Ok(ID) => self.passed.id = value.as_str().map(str::as_bytes),
-            Ok(TRACE) => self.passed.trace = value.as_list().map_or(Trace::None, Trace::List),
-            Ok(EXCHANGE) => self.exchange = value.as_str(),
-            Ok(ROUTING_KEY) => self.routing_key = value.as_str(),
-            Ok(PROPERTIES) => self.properties = value.as_binary(),
-            Ok(DEATHS) => self.deaths = value.as_list(),
+        const ID_KEY: &[u8] = ID.as_bytes();
+        const TRACE_KEY: &[u8] = TRACE.as_bytes();
+        const EXCHANGE_KEY: &[u8] = EXCHANGE.as_bytes();
+        const ROUTING_KEY_KEY: &[u8] = ROUTING_KEY.as_bytes();
+        const PROPERTIES_KEY: &[u8] = PROPERTIES.as_bytes();
+        const DEATHS_KEY: &[u8] = DEATHS.as_bytes();
+        match key {
+            ID_KEY => self.passed.id = value.as_str().map(str::as_bytes),
+            TRACE_KEY => self.passed.trace = value.as_list().map_or(Trace::None, Trace::List),
+            EXCHANGE_KEY => self.exchange = value.as_str(),
+            ROUTING_KEY_KEY => self.routing_key = value.as_str(),
+            PROPERTIES_KEY => self.properties = value.as_binary(),
+            DEATHS_KEY => self.deaths = value.as_list(),
             _ => {}
         }
     }
@@ -216,11 +234,14 @@ impl<'m> Carried<'m> {
         Some((properties, content(body)?))
     }
 
-    /// The properties of that message, with identity and trace among its headers.
-    pub fn head_amqp091(&self, properties: &Properties<'_>) -> Box<[u8]> {
+    /// The properties of that message, with identity and trace among its headers. Written in buffers that the caller
+    /// keeps, so that the next message finds room.
+    pub fn head_amqp091(&self, properties: &Properties<'_>, buffers: &mut HeadBuffers) -> Box<[u8]> {
         let own = properties.headers.unwrap_or(Table::EMPTY);
-        let mut headers = Vec::with_capacity(own.raw().len() + 128);
-        TableWriter::write(&mut headers, |table| {
+        let HeadBuffers { headers, head } = buffers;
+        headers.clear();
+        head.clear();
+        TableWriter::write(headers, |table| {
             own.iter()
                 .filter(|(key, _)| *key != ID_HEADER && *key != TRACE_HEADER)
                 .for_each(|(key, value)| table.value(key, value));
@@ -235,10 +256,9 @@ impl<'m> Carried<'m> {
             }
         });
         let headers = Table::trusted(headers.get(4..).unwrap_or_default());
-        let mut head = Vec::with_capacity(headers.raw().len() + 128);
         let headers = (!headers.is_empty() || properties.headers.is_some()).then_some(headers);
-        Properties { headers, ..*properties }.encode(&mut head);
-        head.into_boxed_slice()
+        Properties { headers, ..*properties }.encode(head);
+        Box::from(head.as_slice())
     }
 
     /// Where it died before.

@@ -63,13 +63,12 @@ impl Broker {
         known
     }
 
-    /// A message came by a relay link. Some: this node has had it for the same `goal`, and it is to be answered as if
+    /// A message came by a relay link. Some: this node has had it for the same goal, and it is to be answered as if
     /// it were published. None: publish it next; its id is remembered with it. Goals count, because a message of
     /// several queues may come once for each.
-    pub fn fabric_barrier(&mut self, message: &Message, id: &[u8], goal: &[&[u8]]) -> Option<Published> {
+    pub fn fabric_barrier(&mut self, message: &Message, id: Id) -> Option<Published> {
         self.guards.clear();
         let now_ms = self.wall_ns / 1_000_000;
-        let id = crate::barrier::fabric_id(id, goal);
         let known = self.fabric.knows(&id, now_ms);
         self.guards.push(Guard { serial: message.traits.serial, place: Place::Fabric, id, known });
         if !known {

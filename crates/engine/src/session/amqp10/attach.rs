@@ -27,6 +27,7 @@ use crate::message::Name;
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
 use crate::relay;
+use crate::relay::HeadBuffers;
 use crate::session::Answer;
 
 /// The attach that waits for Python.
@@ -255,6 +256,7 @@ impl Session {
             posted: 0,
             partial: None,
             memory: RouteMemory::default(),
+            buffers: HeadBuffers::default(),
             resuming,
         };
         if let Some(channel) = self.channel(number) {

@@ -17,6 +17,7 @@ use super::link::{Goal, Inlet, Link};
 use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
 use super::settle::Verdict;
 use super::{Fault, Place, Session};
+use crate::barrier::FabricId;
 use crate::broker::{Broker, Published};
 use crate::conn::Io;
 use crate::memory::Charge;
@@ -108,7 +109,7 @@ impl Session {
         let mut message = match inner {
             Some((own, content)) => {
                 let traits = Traits { priority: own.priority.unwrap_or(0), ..traits };
-                let head = carried.head_amqp091(&own);
+                let head = carried.head_amqp091(&own, &mut inlet.buffers);
                 Message::with_own_head(Kind::Amqp091, names, traits, head, content, charge)
             }
             None => {
@@ -159,19 +160,20 @@ impl Inlet {
     /// Has this node had the message already, by another way or before a crash?
     fn had(&mut self, broker: &mut Broker, message: &Message, passed: Passed<'_>) -> Option<Published> {
         let id = passed.id.filter(|_| self.common.relay.is_some())?;
-        let vhost = broker.vhosts.get(self.vhost).map_or_else(|| broker.no_name(), |vhost| Rc::clone(&vhost.name));
-        let mut goal: Vec<&[u8]> = match &self.goal {
-            Goal::Queue { queue } => vec![&vhost, b"q", queue],
-            _ => vec![&vhost, b"x", &message.exchange, &message.routing_key],
-        };
+        let mut goal = FabricId::new(id);
+        goal.part(broker.vhosts.get(self.vhost).map_or(&[][..], |vhost| &vhost.name));
+        match &self.goal {
+            Goal::Queue { queue } => [b"q", &**queue].iter().for_each(|part| goal.part(part)),
+            _ => [b"x", &*message.exchange, &*message.routing_key].iter().for_each(|part| goal.part(part)),
+        }
         if self.common.circles {
             // It may come again, but not by the same way.
             passed.trace.visit(|name| {
-                goal.push(name);
+                goal.part(name);
                 true
             });
         }
-        broker.fabric_barrier(message, id, &goal)
+        broker.fabric_barrier(message, goal.finish())
     }
 
     /// The answer to a message that goes no further: it was here before, or has gone astray.

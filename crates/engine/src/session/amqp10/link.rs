@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::memory::Account;
 use crate::message::Name;
 use crate::queue::consumers::ConsumerId;
+use crate::relay::HeadBuffers;
 
 /// One place in a session's table of links.
 pub(super) enum Link {
@@ -88,6 +89,7 @@ pub(super) struct Inlet {
     pub posted: u32,
     pub partial: Option<Box<Partial>>,
     pub memory: RouteMemory,
+    pub buffers: HeadBuffers,
     /// Answers from before a suspension, by delivery tag.
     pub resuming: Vec<(Box<[u8]>, Verdict)>,
 }

@@ -24,7 +24,7 @@ use crate::event::Event;
 use crate::inspect::{Cell, Row};
 use crate::memory::Account;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
-use crate::relay;
+use crate::relay::{self, HeadBuffers};
 
 /// How long a link rests on which messages were refused, since the same ones would come again at once.
 const REST_NS: u64 = 250_000_000;
@@ -413,6 +413,7 @@ fn inlet_of(common: Common, goal: Goal, vhost: VhostId, order: &LinkOrder, accou
         posted: 0,
         partial: None,
         memory: RouteMemory::default(),
+        buffers: HeadBuffers::default(),
         resuming: Vec::new(),
     }
 }
