@@ -52,6 +52,7 @@ const LIMITS: Limits = Limits {
     addresses_max: 10,
     transactions_max: 2,
     transaction_bytes_max: 3_000,
+    doubt_s: 5,
 };
 
 /// The most that a peer of a few kilobytes may make the node say: every frame answered with a message of the largest

@@ -9,6 +9,7 @@ use crate::broker::{Broker, Outcome, Reason, Searched};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
 use crate::queue::consumers::{ConsumerId, Target};
+use crate::queue::doubts::Claim;
 use crate::queue::ready::Entry;
 use crate::queue::{Queue, QueueId};
 use crate::session::Readiness;
@@ -110,7 +111,8 @@ impl Pump<'_> {
             self.put_to_sleep(id, consumer_id, Readiness::NoCredit);
             return Turn::Next;
         }
-        let (target, conn_id, searches) = (consumer.target, ConnId::from_raw(consumer.conn), consumer.searches());
+        let (target, conn_id) = (consumer.target, ConnId::from_raw(consumer.conn));
+        let searches = consumer.searches() || queue.doubts.is_some();
         if queue.hides() && self.broker.is_hidden(id, searches) {
             return Turn::Idle;
         }
@@ -157,7 +159,7 @@ impl Pump<'_> {
         let queue = broker.queues.get_mut(id)?;
         let consumer = broker.consumers.get_mut(consumer_id)?;
         queue.ring.rotate();
-        if !consumer.searches() {
+        if !consumer.searches() && queue.doubts.is_none() {
             let entry = queue.ready.pop_front()?;
             if consumer.filter.as_ref().is_some_and(|filter| !filter.wants(&entry)) {
                 queue.counters.dropped += 1;
@@ -173,8 +175,9 @@ impl Pump<'_> {
         }
         let mut steps = SEARCH_STEPS.min(broker.work_left);
         let before = steps;
-        let filter = consumer.filter.as_deref();
-        let wants = |entry: &Entry| filter.is_none_or(|filter| filter.wants(entry));
+        let (filter, doubts, peer) = (consumer.filter.as_deref(), queue.doubts.as_deref(), consumer.peer);
+        let leaves = |position| doubts.is_some_and(|doubts| doubts.claim(position, peer) == Claim::Leave);
+        let wants = |entry: &Entry| filter.is_none_or(|filter| filter.wants(entry)) && !leaves(entry.position);
         let found = queue.ready.find(&mut consumer.cursor, &mut steps, wants);
         let picked = match found {
             None if steps > 0 => self.pick_cold(id, consumer_id, &mut steps),

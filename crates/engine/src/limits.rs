@@ -27,6 +27,7 @@ pub struct Limits {
     pub transaction_bytes_max: u64,
     pub relay_window_s: u32,
     pub relay_ids_max: usize,
+    pub doubt_s: u32,
 }
 
 impl Default for Limits {
@@ -52,6 +53,7 @@ impl Default for Limits {
             transaction_bytes_max: 64 << 20,
             relay_window_s: 600,
             relay_ids_max: 1_000_000,
+            doubt_s: 60,
         }
     }
 }

@@ -79,6 +79,11 @@ impl Body {
         Self { first, range: range.start as u32..range.end as u32, rest: None }
     }
 
+    /// No body at all.
+    pub fn empty() -> Self {
+        Self { first: Rc::from([]), range: 0..0, rest: None }
+    }
+
     /// The body's bytes, piece after piece.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let rest = self.rest.iter().flat_map(|pieces| pieces.iter().map(|piece| &piece[..]));

@@ -22,10 +22,14 @@ pub const RELAY_PROPERTY: &str = "weft:relay";
 pub const CIRCLES_PROPERTY: &str = "weft:circles";
 /// The property by which a receiver asks for nothing that other nodes brought to the sender.
 pub const FIRST_HAND_PROPERTY: &str = "weft:first-hand";
+/// The property by which they agree that the receiver may be asked what it has.
+pub const ASK_PROPERTY: &str = "weft:ask";
 /// Message annotations: identity, trace, and the properties of a 0-9-1 message as they were.
 pub const ID: &str = "x-opt-weft-id";
 pub const TRACE: &str = "x-opt-weft-trace";
 pub const PROPERTIES: &str = "x-opt-weft-properties";
+/// The receiver is not given the message: it says accepted if it has it, released if not.
+pub const ASKED: &str = "x-opt-weft-ask";
 /// The first two as 0-9-1 headers.
 pub const ID_HEADER: &[u8] = b"x-weft-id";
 pub const TRACE_HEADER: &[u8] = b"x-weft-trace";
@@ -193,6 +197,8 @@ pub struct Carried<'m> {
     /// It is a 0-9-1 message, with these properties.
     properties: Option<&'m [u8]>,
     deaths: Option<List<'m>>,
+    /// The sender only asks whether this node has it.
+    pub asked: bool,
 }
 
 impl<'m> Carried<'m> {
@@ -217,6 +223,7 @@ impl<'m> Carried<'m> {
         const ROUTING_KEY_KEY: &[u8] = ROUTING_KEY.as_bytes();
         const PROPERTIES_KEY: &[u8] = PROPERTIES.as_bytes();
         const DEATHS_KEY: &[u8] = DEATHS.as_bytes();
+        const ASKED_KEY: &[u8] = ASKED.as_bytes();
         match key {
             ID_KEY => self.passed.id = value.as_str().map(str::as_bytes),
             TRACE_KEY => self.passed.trace = value.as_list().map_or(Trace::None, Trace::List),
@@ -224,6 +231,7 @@ impl<'m> Carried<'m> {
             ROUTING_KEY_KEY => self.routing_key = value.as_str(),
             PROPERTIES_KEY => self.properties = value.as_binary(),
             DEATHS_KEY => self.deaths = value.as_list(),
+            ASKED_KEY => self.asked = value.as_bool().unwrap_or(false),
             _ => {}
         }
     }

@@ -93,6 +93,7 @@ fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
         transaction_bytes_max: get(object, "transaction_bytes_max")?,
         relay_window_s: get(object, "relay_window_s")?,
         relay_ids_max: get(object, "relay_ids_max")?,
+        doubt_s: get(object, "doubt_s")?,
     })
 }
 

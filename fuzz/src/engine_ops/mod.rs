@@ -47,6 +47,7 @@ const LIMITS: Limits = Limits {
     addresses_max: 4,
     transactions_max: 2,
     transaction_bytes_max: 3_000,
+    doubt_s: 5,
 };
 
 /// Random choices: any list of bytes is a list of operations.

@@ -61,3 +61,7 @@ class Limits:
     """How long the node remembers what came by relay links: ten minutes outlast what reconnects by itself."""
     relay_ids_max: int = 1_000_000
     """How many of these it remembers: a million take about 32 MB."""
+    doubt_s: int = 60
+    """Time that a message which another node may have waits for that node before it goes to others: longer than a node
+    takes to start again and be dialled.
+    """

@@ -79,6 +79,14 @@ impl Broker {
         Some(published)
     }
 
+    /// Has this node had a message that came by a relay link, if it was only asked? As `fabric_barrier`, but nothing
+    /// is to be published, and nothing remembered.
+    pub fn fabric_knows(&mut self, message: &Message, id: Id) -> Option<Published> {
+        let had = self.fabric_barrier(message, id);
+        self.guards.clear();
+        had
+    }
+
     /// The queue refused: its barrier has seen nothing.
     pub(super) fn unguard(&mut self, id: QueueId) {
         self.guards.retain(|guard| guard.place != Place::Queue(id));
@@ -195,6 +203,7 @@ impl Broker {
         if let Some(barrier) = self.renew_barrier(None, Some(settings)) {
             self.fabric = *barrier;
         }
+        self.find_notes();
         self.find_delayed();
         self.find_counts();
     }

@@ -7,6 +7,7 @@
 mod counted;
 mod deadletter;
 mod delayed;
+mod doubt;
 mod guard;
 mod moving;
 mod publish;
@@ -119,6 +120,8 @@ pub struct Totals {
     pub duplicates: u64,
     /// Relayed messages that had been here before.
     pub looped: u64,
+    /// Messages that were in doubt for too long and went on.
+    pub undecided: u64,
 }
 
 /// The broker's tables and what is due in them.
@@ -190,6 +193,8 @@ pub struct Broker {
     route_guarded: bool,
     /// What barriers said of the message that is being published.
     guards: Vec<guard::Guard>,
+    /// Nodes that queues are drained by.
+    notes: Vec<doubt::Note>,
     /// Queues with messages that are not to be seen yet, and the places of the message that is being published.
     hiding: Vec<QueueId>,
     hidden: Vec<(QueueId, u64)>,
@@ -258,6 +263,7 @@ impl Broker {
             route_mark: 0,
             route_guarded: false,
             guards: Vec::new(),
+            notes: Vec::new(),
             hiding: Vec::new(),
             hidden: Vec::new(),
             moving: false,

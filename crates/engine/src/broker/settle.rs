@@ -9,7 +9,8 @@ use crate::conn::ConnId;
 use crate::event::{Event, Unused};
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, ConsumerId, Target};
-use crate::queue::ready::Entry;
+use crate::queue::doubts::Claim;
+use crate::queue::ready::{Cursor, Entry};
 use crate::stream::reader::{Reader, Wanted};
 use crate::timers::Due;
 
@@ -36,6 +37,9 @@ impl Broker {
         }
         queue.unsettled -= 1;
         let now_ns = self.now_ns;
+        if let Some(doubts) = queue.doubts.as_mut().filter(|_| !matches!(outcome, Outcome::Returned { .. })) {
+            doubts.forget(entry.position);
+        }
         match outcome {
             Outcome::Accepted => {
                 queue.counters.settled += 1;
@@ -114,7 +118,14 @@ impl Broker {
             self.dying.push_back(Dying::new(id, entry, Reason::Expired));
         }
         queue.used_ns = now_ns;
-        let mut entry = queue.ready.pop_front()?;
+        let mut entry = match &queue.doubts {
+            None => queue.ready.pop_front()?,
+            Some(doubts) => {
+                let is_free = |entry: &Entry| doubts.claim(entry.position, None) == Claim::Take;
+                let free = queue.ready.find(&mut Cursor::default(), &mut self.limits.work_max.clone(), is_free)?;
+                queue.ready.take(free)?
+            }
+        };
         queue.unsettled += 1;
         queue.counters.delivered += 1;
         queue.counters.redelivered += u64::from(entry.redelivered);
@@ -241,6 +252,8 @@ impl Broker {
         if queue.stream.is_some() {
             return self.trim(id);
         }
+        self.end_doubts(id);
+        let Some(queue) = self.queues.get_mut(id) else { return };
         while let Some(entry) = queue.pop_expired(now_ns) {
             self.dying.push_back(Dying::new(id, entry, Reason::Expired));
             if self.dying.len() > self.limits.work_max as usize {

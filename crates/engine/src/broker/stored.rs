@@ -298,6 +298,7 @@ impl Broker {
         }
         let cold = Cold { next, count: found.messages, bytes: found.body_bytes, known, reading: false };
         queue.resume(known, cold);
+        self.find_doubts(id, known);
         self.touch(id);
     }
 

@@ -125,6 +125,7 @@ impl Engine {
             ("expired", totals.expired),
             ("returned", totals.returned),
             ("settled", totals.settled),
+            ("undecided", totals.undecided),
             ("unroutable", totals.unroutable),
             ("unsettled", unsettled),
         ])

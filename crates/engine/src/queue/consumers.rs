@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::doubts::Peer;
 use super::ready::Cursor;
 use super::scan::Scan;
 use crate::slab::Id;
@@ -33,6 +34,8 @@ pub struct Consumer {
     pub scan: Option<Box<Scan>>,
     /// Its place, if it reads a stream.
     pub reader: Option<Box<Reader>>,
+    /// The node behind it, if it is one that can be asked what it has.
+    pub peer: Option<Peer>,
     /// Deliveries to it.
     pub delivered: u64,
     awake: bool,
@@ -63,6 +66,7 @@ impl Consumer {
             cursor: Cursor::default(),
             scan: None,
             reader: None,
+            peer: None,
             delivered: 0,
             awake: false,
         }

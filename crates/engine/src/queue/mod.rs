@@ -5,6 +5,7 @@
 //! It must never know a session or an exchange. Rules: RabbitMQ's queue arguments (docs/reference/queues.md).
 
 pub mod consumers;
+pub mod doubts;
 pub mod ready;
 pub mod scan;
 
@@ -19,6 +20,7 @@ use crate::slab::Id;
 use crate::stats::Latency;
 use crate::stream::{Retention, Stream};
 use consumers::Ring;
+use doubts::Doubts;
 use ready::{Entry, NEVER, Ready};
 
 /// Stored messages that a queue keeps in memory; what comes after them is read from disk when its turn comes.
@@ -129,6 +131,8 @@ pub struct Queue {
     /// Its log, if it is a stream: then nothing is ever ready.
     pub stream: Option<Box<Stream>>,
     pub barrier: Option<Box<Barrier>>,
+    /// Messages that another node may have already.
+    pub doubts: Option<Box<Doubts>>,
     pub ring: Ring,
     /// Entries delivered and not settled.
     pub unsettled: usize,
@@ -162,6 +166,7 @@ impl Queue {
             cold: None,
             out_of_turn: BTreeMap::new(),
             barrier: None,
+            doubts: None,
             ring: Ring::default(),
             unsettled: 0,
             counters: Counters::default(),
@@ -250,6 +255,12 @@ impl Queue {
         if self.gates.back().is_none_or(|last| last.1 != needs) {
             self.gates.push_back((position, needs));
         }
+    }
+
+    /// Nothing at all is shown until the disk is that far, which is farther than whatever was waited for so far.
+    pub fn hide_all(&mut self, needs: Needs) {
+        self.gates.clear();
+        self.gates.push_back((0, needs));
     }
 
     /// Is there something that is not to be seen yet?
@@ -399,7 +410,8 @@ impl Queue {
             Some(ms) if self.ring.is_empty() => self.used_ns.saturating_add(ms.saturating_mul(1_000_000)),
             _ => NEVER,
         };
-        head.min(idle)
+        let doubts = self.doubts.as_ref().map_or(NEVER, |doubts| doubts.next_ns());
+        head.min(idle).min(doubts)
     }
 }
 

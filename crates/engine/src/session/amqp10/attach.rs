@@ -26,6 +26,7 @@ use crate::filter::Filter;
 use crate::message::Name;
 use crate::queue::QueueId;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
+use crate::queue::doubts::Peer;
 use crate::relay;
 use crate::relay::HeadBuffers;
 use crate::session::Answer;
@@ -334,6 +335,9 @@ impl Session {
         };
         self.write_attach(io, number, &answer)?;
         self.links_made = self.links_made.wrapping_add(1);
+        let peer = askable(attach).filter(|_| attach.snd_settle_mode != SenderSettleMode::Settled);
+        consumer.peer = peer;
+        let renew_ns = peer.map_or(0, |peer| broker.note_drain(queue, peer));
         let outlet = Outlet {
             common: self.common(broker, attach, plan, asked.expiry_policy),
             number: self.links_made,
@@ -347,6 +351,8 @@ impl Session {
             paused: false,
             sending: None,
             default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
+            peer,
+            renew_ns,
         };
         self.names.insert((false, name), (number, attach.handle));
         if let Some(channel) = self.channel(number) {
@@ -379,6 +385,7 @@ pub(super) fn relay_properties(broker: &Broker, relays: bool, circles: bool) -> 
     }
     if relays && circles {
         map.put(Value::Symbol(relay::CIRCLES_PROPERTY), Value::Bool(true));
+        map.put(Value::Symbol(relay::ASK_PROPERTY), Value::Bool(true));
     }
     map
 }
@@ -386,6 +393,12 @@ pub(super) fn relay_properties(broker: &Broker, relays: bool, circles: bool) -> 
 /// Does the peer let messages of a relay link come back?
 fn circles_of(attach: &Attach<'_>) -> bool {
     flag_of(attach, relay::CIRCLES_PROPERTY)
+}
+
+/// The peer's node, if it can be asked what it has: on links that share a queue with others.
+pub(super) fn askable(attach: &Attach<'_>) -> Option<Peer> {
+    let node = relay_of(attach)?;
+    (circles_of(attach) && flag_of(attach, relay::ASK_PROPERTY)).then(|| Peer::of(node))
 }
 
 fn flag_of(attach: &Attach<'_>, property: &str) -> bool {

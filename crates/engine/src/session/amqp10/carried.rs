@@ -17,7 +17,7 @@ use super::link::{Goal, Inlet, Link};
 use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
 use super::settle::Verdict;
 use super::{Fault, Place, Session};
-use crate::barrier::FabricId;
+use crate::barrier::{FabricId, Id};
 use crate::broker::{Broker, Published};
 use crate::conn::Io;
 use crate::memory::Charge;
@@ -118,6 +118,13 @@ impl Session {
             }
         };
         message.deaths = carried.deaths();
+        if carried.asked {
+            let had = inlet.has(broker, &message, carried.passed, &way);
+            io.direct &= !had.is_some_and(|published| published.stored);
+            let verdict = if had.is_some() { Verdict::Accepted } else { Verdict::Released };
+            self.answer_delivery(io, place, delivery, verdict);
+            return Ok(());
+        }
         let subject = carried.routing_key.or(properties.subject);
         let (subject, to) = (subject.unwrap_or_default().as_bytes(), properties.to.map(str::as_bytes));
         self.send_carried(io, broker, (place, delivery), way, (message, carried.passed), (subject, to));
@@ -158,7 +165,19 @@ impl Session {
 
 impl Inlet {
     /// Has this node had the message already, by another way or before a crash?
-    fn had(&mut self, broker: &mut Broker, message: &Message, passed: Passed<'_>) -> Option<Published> {
+    fn had(&self, broker: &mut Broker, message: &Message, passed: Passed<'_>) -> Option<Published> {
+        let id = self.fabric_id(broker, message, passed)?;
+        broker.fabric_barrier(message, id)
+    }
+
+    /// The same, for a message that is only asked for.
+    fn has(&self, broker: &mut Broker, message: &Message, passed: Passed<'_>, way: &Way) -> Option<Published> {
+        let id = self.fabric_id(broker, message, passed).filter(|_| matches!(way, Way::Known))?;
+        broker.fabric_knows(message, id)
+    }
+
+    /// What the node's own barrier knows a message by.
+    fn fabric_id(&self, broker: &Broker, message: &Message, passed: Passed<'_>) -> Option<Id> {
         let id = passed.id.filter(|_| self.common.relay.is_some())?;
         let mut goal = FabricId::new(id);
         goal.part(broker.vhosts.get(self.vhost).map_or(&[][..], |vhost| &vhost.name));
@@ -173,7 +192,7 @@ impl Inlet {
                 true
             });
         }
-        broker.fabric_barrier(message, goal.finish())
+        Some(goal.finish())
     }
 
     /// The answer to a message that goes no further: it was here before, or has gone astray.

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use weft_wire::amqp10::{Begin, End, Symbol, condition, encode};
 
 use super::link::Link;
-use super::settle::{Posted, Run};
+use super::settle::{Posted, Run, lose_held};
 use super::unsettled::Unsettled;
 use super::{Fault, NO_CHANNEL, Session, error_of, no_session};
-use crate::broker::{Broker, Outcome, Ticket};
+use crate::broker::{Broker, Ticket};
 use crate::conn::Io;
 
 /// No link has this handle: the table of links ends before it.
@@ -241,7 +241,7 @@ impl Session {
         channel.posted.clear();
         // All at once: link by link, each would be searched for among all.
         for held in channel.unsettled.take_all() {
-            broker.settle(held.queue, held.entry, Outcome::Returned { failed });
+            lose_held(broker, held, failed);
         }
         for handle in 0..handles as u32 {
             self.drop_link(io, broker, (number, handle), failed, false);

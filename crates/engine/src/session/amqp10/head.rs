@@ -16,7 +16,7 @@ use crate::relay::{self, Passed};
 
 /// Annotations that only nodes write, and those that only relays do.
 const OWN: [&str; 3] = [relay::EXCHANGE, relay::ROUTING_KEY, relay::DEATHS];
-const STAMPED: [&str; 3] = [relay::ID, relay::TRACE, relay::PROPERTIES];
+const STAMPED: [&str; 4] = [relay::ID, relay::TRACE, relay::PROPERTIES, relay::ASKED];
 /// The place in a stream, and in which of its parts, on what is read from one.
 const OFFSET: &str = "x-stream-offset";
 const PART: &str = "x-stream-partition";
@@ -41,6 +41,8 @@ pub(super) struct Telling<'a> {
     pub stamp: Option<Stamp<'a>>,
     /// The part of a stream that it was read from.
     pub part: Option<u32>,
+    /// The peer is only asked whether it has the message; no body follows.
+    pub asked: bool,
 }
 
 /// Does the node add annotations to this message?
@@ -91,7 +93,7 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, telling: &Telling<'_>) {
             match stamp {
                 Some(stamp) if stamp.verbatim => {
                     Header { durable: message.traits.durable, ..header }.encode(out);
-                    write_verbatim(out, message, mark);
+                    write_verbatim(out, message, if telling.asked { 0 } else { message.body_len() }, mark);
                 }
                 _ => convert::head_to_amqp10(out, message, header, stamp.is_some(), mark),
             }
@@ -149,17 +151,21 @@ fn mark(map: &mut Compound<'_>, entry: &Entry, telling: &Telling<'_>) {
     if let Some(stamp) = stamp {
         Passed::of(message).stamp(map, stamp.node, message.traits.serial);
     }
+    if telling.asked {
+        map.value(&Value::Symbol(relay::ASKED));
+        map.value(&Value::Bool(true));
+    }
 }
 
 /// Annotations and the opening of the body of a 0-9-1 message that travels as it is, its properties among them.
-fn write_verbatim(out: &mut Vec<u8>, message: &Message, mark: impl FnOnce(&mut Compound<'_>)) {
+fn write_verbatim(out: &mut Vec<u8>, message: &Message, body_len: usize, mark: impl FnOnce(&mut Compound<'_>)) {
     writer::put_descriptor(out, descriptor::MESSAGE_ANNOTATIONS);
     let mut map = Compound::map(out);
     mark(&mut map);
     map.value(&Value::Symbol(relay::PROPERTIES));
     map.value(&Value::Binary(message.head()));
     map.finish();
-    convert::open_data(out, message.body_len());
+    convert::open_data(out, body_len);
 }
 
 /// The death record: a list of maps, newest first.

@@ -13,15 +13,16 @@ use super::head::Stamp;
 use super::incoming::Partial;
 use super::outgoing::Sending;
 use super::publish::RouteMemory;
-use super::settle::{Decision, Verdict};
+use super::settle::{Decision, Verdict, lose_held};
 use super::{Fault, Place, Session, error_of};
-use crate::broker::{Broker, Outcome, VhostId};
+use crate::broker::{Broker, VhostId};
 use crate::change::Refusal;
 use crate::conn::Io;
 use crate::event::Event;
 use crate::memory::Account;
 use crate::message::Name;
 use crate::queue::consumers::ConsumerId;
+use crate::queue::doubts::Peer;
 use crate::relay::HeadBuffers;
 
 /// One place in a session's table of links.
@@ -135,6 +136,10 @@ pub(super) struct Outlet {
     pub sending: Option<Box<Sending>>,
     /// What a settlement without a state means.
     pub default_outcome: Decision,
+    /// The node that receives, if it can be asked what it has.
+    pub peer: Option<Peer>,
+    /// When the disk is to be told again that this node drains the queue, by the wall's clock.
+    pub renew_ns: u64,
 }
 
 impl Inlet {
@@ -243,7 +248,7 @@ impl Session {
         match link {
             Link::Out(outlet) => {
                 for (_, held) in channel.unsettled.take_link(outlet.number) {
-                    broker.settle(held.queue, held.entry, Outcome::Returned { failed });
+                    lose_held(broker, held, failed);
                 }
             }
             Link::In(inlet) => {

@@ -67,20 +67,25 @@ impl Session {
         let delivery_id = channel.next_delivery_id;
         let Some(Some(Link::Out(outlet))) = channel.links.get_mut(place.1 as usize) else { return Some(entry) };
         let message = &entry.message;
-        let len = message.head().len() + message.body_len();
+        let asked = outlet.peer.is_some() && broker.asks(queue, entry.position, outlet.peer);
+        let body_len = if asked { 0 } else { message.body_len() };
+        let len = message.head().len() + body_len;
         if len as u64 > outlet.message_bytes_max {
             // Nothing but a message of another size could ever be delivered here.
             broker.settle(queue, entry, Outcome::Rejected);
             return None;
+        }
+        if let Some(peer) = outlet.peer.filter(|_| broker.wall_ns >= outlet.renew_ns) {
+            outlet.renew_ns = broker.note_drain(queue, peer);
         }
         self.tags_made = tag.wrapping_add(1);
         channel.next_delivery_id = delivery_id.wrapping_add(1);
         outlet.credit -= 1;
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
         outlet.common.messages += 1;
-        let (settled, link) = (outlet.settled, outlet.number);
+        let (settled, link, peer) = (outlet.settled, outlet.number, outlet.peer);
         let part = if entry.reader > 0 { broker.queues.get(queue).and_then(|queue| queue.settings.part) } else { None };
-        let telling = Telling { now_ns: broker.now_ns, stamp: outlet.common.stamp(broker), part };
+        let telling = Telling { now_ns: broker.now_ns, stamp: outlet.common.stamp(broker), part, asked };
         let transfer = TransferHead {
             handle: place.1,
             delivery_id,
@@ -95,7 +100,7 @@ impl Session {
         } else {
             let mut prefix = Vec::new();
             head::write(&mut prefix, &entry, &telling);
-            let body = message.body().clone();
+            let body = if asked { Body::empty() } else { message.body().clone() };
             let left = prefix.len() + body.len();
             let sending =
                 Sending { delivery_id, tag, settled, is_first: true, prefix, body, left, part: None, offset: 0 };
@@ -110,7 +115,7 @@ impl Session {
             return Some(entry);
         }
         if let Some(channel) = self.channel(place.0) {
-            channel.unsettled.hold(delivery_id, Held { queue, entry, handle: place.1, link, tag });
+            channel.unsettled.hold(delivery_id, Held { queue, entry, handle: place.1, link, tag, peer, asked });
         }
         None
     }
@@ -164,14 +169,16 @@ fn write_whole(
 ) -> bool {
     let out = &mut io.output;
     let (start, body) = (out.len(), entry.message.body());
-    out.reserve(entry.message.head().len() + body.len() + OVERHEAD_BYTES);
+    let body_len = if telling.asked { 0 } else { body.len() };
+    out.reserve(entry.message.head().len() + body_len + OVERHEAD_BYTES);
     let mark = encode_transfer(out, number, transfer);
     head::write(out, entry, telling);
-    if out.len() - start + body.len() > frame_max {
+    if out.len() - start + body_len > frame_max {
         out.truncate(start);
         return false;
     }
     match body.is_single() {
+        _ if telling.asked => {}
         true => out.extend_from_slice(body.first()),
         false => body.parts().for_each(|part| out.extend_from_slice(part)),
     }

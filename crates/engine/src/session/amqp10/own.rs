@@ -240,8 +240,12 @@ impl Session {
         if !node.is_empty() && !order.circles {
             consumer.filter = attach::relayed(None, node, order.first_hand);
         }
+        let peer = attach::askable(attach).filter(|_| order.circles);
+        consumer.peer = peer;
+        let renew_ns = peer.map_or(0, |peer| broker.note_drain(queue, peer));
         let consumer = broker.join(consumer);
         if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            (outlet.peer, outlet.renew_ns) = (peer, renew_ns);
             outlet.message_bytes_max = attach.max_message_size.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX);
             outlet.consumer = consumer;
         }
@@ -432,6 +436,8 @@ fn outlet_of(common: Common, number: u32) -> Outlet {
         paused: false,
         sending: None,
         default_outcome: Decision::RELEASED,
+        peer: None,
+        renew_ns: 0,
     }
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weft_wire::amqp10::{DeliveryState, Field, Map, MapBuf, Transfer, Value, encode};
 
 use super::link::{Goal, Link};
-use super::settle::{Decision, Verdict, settle_held};
+use super::settle::{Decision, Verdict, lose_held, settle_held};
 use super::unsettled::Held;
 use super::{LinkName, Place, Session};
 use crate::broker::{Broker, Outcome};
@@ -147,6 +147,6 @@ impl Session {
 
 fn give_back(broker: &mut Broker, suspended: Suspended) {
     for held in suspended.held {
-        broker.settle(held.queue, held.entry, Outcome::Returned { failed: false });
+        lose_held(broker, held, false);
     }
 }

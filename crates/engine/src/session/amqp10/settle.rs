@@ -71,6 +71,14 @@ pub(super) fn settle_held(broker: &mut Broker, mut held: Held, decision: &Decisi
     broker.settle(held.queue, held.entry, decision.outcome);
 }
 
+/// The link of a delivery is lost: back to its queue, and in doubt if a node may have it all the same.
+pub(super) fn lose_held(broker: &mut Broker, held: Held, failed: bool) {
+    if let Some(peer) = held.peer {
+        broker.doubt(held.queue, held.entry.position, peer);
+    }
+    broker.settle(held.queue, held.entry, Outcome::Returned { failed });
+}
+
 /// Our answer to a delivery of the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
@@ -234,6 +242,11 @@ impl Session {
                 _ => Decision::RELEASED,
             };
             let decision = decision.as_ref().unwrap_or(&default);
+            if let Some(peer) = held.peer.filter(|_| held.asked && decision.outcome != Outcome::Accepted) {
+                broker.deny(held.queue, held.entry.position, peer);
+                settle_held(broker, held, &Decision::RELEASED);
+                continue;
+            }
             if let Outcome::Returned { .. } = decision.outcome {
                 returned = Some(held.handle);
             }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::queue::QueueId;
+use crate::queue::doubts::Peer;
 use crate::queue::ready::Entry;
 
 /// A queue of unsettled deliveries shorter than this is not worth compacting.
@@ -20,6 +21,10 @@ pub(super) struct Held {
     /// The outlet's number.
     pub link: u32,
     pub tag: u32,
+    /// The node that it went to, if that is to be asked should it give no answer.
+    pub peer: Option<Peer>,
+    /// It was only asked whether it has the message.
+    pub asked: bool,
 }
 
 /// Unsettled deliveries in order of their ids, which rise and wrap; some are missing because they went settled.
@@ -125,7 +130,7 @@ mod tests {
             stored: false,
             reader: 0,
         };
-        Held { queue: Id::from_raw(1), entry, handle: 0, link, tag }
+        Held { queue: Id::from_raw(1), entry, handle: 0, link, tag, peer: None, asked: false }
     }
 
     #[test]
