@@ -17,6 +17,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
+from simulation.disk import virtual_disks
 from simulation.loop import NODE, VirtualLoop, invented
 from simulation.shapes import Edge, distances, edges, neighbours
 from simulation.wire import Wire
@@ -86,7 +87,7 @@ class World:
         """Live through it all."""
         asyncio.set_event_loop(self.loop)
         try:
-            with invented(self.loop, self.seed):
+            with invented(self.loop, self.seed), virtual_disks():
                 return self.loop.run_until_complete(self._live())
         except AssertionError as error:
             where = f"SEED={self.seed} SHAPE={self.shape} NODES={len(self.graph)} at {self.loop.time():.3f} s"

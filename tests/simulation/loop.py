@@ -36,6 +36,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now_ns = 1_000_000_000
         self.turns = 0
         self._paused: dict[str, list[Handle]] = {}
+        self._readers: dict[int, Handle] = {}
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+        self._readers[fd] = Handle(callback, args, self)
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    def readable(self, number: int) -> None:
+        """Something can be read where `add_reader` said: whoever waits for it is told."""
+        reader = self._readers.get(number)
+        if reader is not None:
+            reader._run()
 
     def time(self) -> float:
         return self.now_ns / 1e9

@@ -1,4 +1,4 @@
-"""Queue routes under load: whoever dies, every confirmed message is worked on."""
+"""Queue routes under load: whoever dies, every confirmed message is worked on, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 1_500
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["gateway", "remote1"])
-def test_nothing_is_lost(tmp_path: Path, victim: str) -> None:
+def test_nothing_is_lost_or_doubled(tmp_path: Path, victim: str) -> None:
     with Fabric(tmp_path) as fabric:
         for name in ("gateway", "remote1", "remote2"):
             fabric.add(name)
@@ -58,6 +58,5 @@ def test_nothing_is_lost(tmp_path: Path, victim: str) -> None:
                     seen[int(got[2])] += 1
             return set(sent) <= set(seen)
 
-        until(drain, 40)
-        doubled = sum(count - 1 for count in seen.values())
-        assert doubled <= 200, "only what was on the way when a node died may be taken by the other one as well"
+        until(drain, 60)
+        assert {number: count for number, count in seen.items() if count > 1} == {}

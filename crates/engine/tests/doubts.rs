@@ -1,6 +1,6 @@
 //! A queue that several nodes drain, whose links are cut and whose node dies at every instant: nothing comes twice.
 //!
-//! Owns the proof of docs/decisions/0017. A source on a simulated disk has two destinations; it is killed, or loses its
+//! Owns the proof of docs/decisions/0021. A source on a simulated disk has two destinations; it is killed, or loses its
 //! power, after each number of steps. It must never look inside a session. Rule: every message is at exactly one of the
 //! three in the end, whoever comes back first.
 

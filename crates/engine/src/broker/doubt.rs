@@ -2,7 +2,7 @@
 //!
 //! Owns the notes in the journal of the nodes that queues were drained by, and the doubts made of them at the next
 //! start. Links between nodes come in as they are attached and lost, answers as they arrive; queues learn who may take
-//! what. It must never write to a peer. Rules: docs/decisions/0017; a node is noted on the disk itself before the first
+//! what. It must never write to a peer. Rules: docs/decisions/0021; a node is noted on the disk itself before the first
 //! message goes to it, and doubts end after `limits.doubt_s`.
 
 use super::Broker;
