@@ -2,8 +2,8 @@
 //!
 //! Owns, for one queue, who may have which of its messages: those that a link held when it was lost, and after a start
 //! everything that was there before. Consumers ask before they take; answers of other nodes and time take doubts away.
-//! It must never know how a node is asked. Rule: docs/decisions/0021: a message in doubt goes only to those who may have
-//! it; all but the last of them are asked for it, and the last gets it.
+//! It must never know how a node is asked. Rule: docs/decisions/0021: a message in doubt goes only to those who may
+//! have it; all but the last of them are asked for it, and the last gets it.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
