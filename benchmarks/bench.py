@@ -50,6 +50,7 @@ class Bench:
     secs: int
     say: Callable[[str], None]
     attempts_max: int = 3
+    waiting: int = 1_000_000
     runs: int = 0
     disturbed: list[tuple[str, float]] = field(default_factory=list)
     round_trips: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -59,7 +60,13 @@ class Bench:
         return ["weft", *(name for name in names if self.pool.installed(name))]
 
     def load(
-        self, program: str, mode: str, broker: Broker | None, options: Mapping[str, int], *, one_core: bool = False
+        self,
+        program: str,
+        mode: str,
+        broker: Broker | None,
+        options: Mapping[str, int | str],
+        *,
+        one_core: bool = False,
     ) -> Run:
         """One run of a load generator."""
         words = [f"{key}={value}" for key, value in options.items()]

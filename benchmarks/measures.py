@@ -21,6 +21,7 @@ from typing import Any
 
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
+from kept import backlog, streams
 
 import peers
 
@@ -197,18 +198,6 @@ def reliable(bench: Bench, quick: bool) -> list[Row]:
     ]
 
 
-def backlog(bench: Bench, quick: bool) -> list[Row]:
-    def run(name: str) -> Run:
-        with bench.pool.fresh(name) as broker:
-            return bench.load("load091", "backlog", broker, {"count": 200_000, "size": 1024, "fast": 1})
-
-    runs = bench.turns({name: partial(run, name) for name in bench.peers("rabbitmq")})
-    return [
-        row("memory per waiting message of 1 KiB, 200,000 waiting", "B", runs, "bytes_per_message"),
-        row("  drained per second afterwards", "/s", runs, "drain_per_s"),
-    ]
-
-
 def columns(bench: Bench, quick: bool) -> list[Row]:
     """A stream's messages as Arrow, beside the same rows in Parquet, on one core."""
     command = [sys.executable, str(Path(__file__).with_name("columns.py")), "--rows", "100000" if quick else "1000000"]
@@ -286,28 +275,6 @@ def program(bench: Bench, name: str, *options: str) -> dict[str, Any]:
     return figures
 
 
-def streams(bench: Bench, quick: bool) -> list[Row]:
-    """Appending to a stream, and reading it back, beside transient messages through a queue of the same node."""
-    count = 200_000 if quick else 1_000_000
-
-    def run(name: str) -> Run:
-        with bench.pool.fresh(name) as broker:
-            options = {"count": count, "size": 1024, "fast": 1, "prefetch": 10_000, "ack_every": 1000}
-            flow = bench.load("load091", "thr", broker, options)
-            return {**bench.load("load091", "stream", broker, {**options, "readers": 3}), "queue_per_s": flow["per_s"]}
-
-    runs = bench.turns({"weft": partial(run, "weft")})
-    queue, appended, read = (medians(runs, key)["weft"] for key in ("queue_per_s", "appended_per_s", "read_per_s"))
-    target, target_read = "≥ 80 % of the queue's rate", "≥ 2 × 80 % of the queue's rate"
-    return [
-        row("transient messages through a queue", "/s", runs, "queue_per_s"),
-        row("appended to a stream", "/s", runs, "appended_per_s", target=target, met=appended >= 0.8 * queue),
-        row("  CPU per message", "µs", runs, "append_cpu_us"),
-        row("read back, each of 3 alone", "/s", runs, "read_per_s", target=target_read, met=read >= 1.6 * queue),
-        row("  CPU per message", "µs", runs, "read_cpu_us"),
-    ]
-
-
 MEASURES = (
     Measure("cpu", cpu, True, "CPU per message, both protocols, clients that cost nothing"),
     Measure("cpu-library", cpu_library, False, "the same with the usual client libraries"),
@@ -318,8 +285,8 @@ MEASURES = (
     Measure("idle", idle, True, "memory and start of an idle node"),
     Measure("one-core", one_core, False, "a steady 5,000 messages per second on one core"),
     Measure("reliable", reliable, False, "marked durable, confirmed, acknowledged"),
-    Measure("backlog", backlog, False, "messages that wait"),
-    Measure("streams", streams, False, "appending to a stream, and reading it back"),
+    Measure("backlog", backlog, False, "messages that wait, also over a restart"),
+    Measure("streams", streams, False, "appending to a stream, reading it back, and taps"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),

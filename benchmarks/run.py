@@ -34,6 +34,7 @@ NEEDS = {
 }
 REPETITIONS = 3
 SECS = 5
+WAITING = 1_000_000
 QUICK_SECS = 2
 
 
@@ -50,9 +51,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help="this measure (may be repeated); writes no page")  # fmt: skip
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"runs per figure (default {REPETITIONS})")
     parser.add_argument("--secs", type=int, default=SECS, help=f"seconds per run (default {SECS})")
+    parser.add_argument("--waiting", type=int, default=WAITING,
+                        help=f"messages that wait in `backlog` (default {WAITING:,}; 1.1 KB of disk each)")  # fmt: skip
     options = parser.parse_args(arguments)
-    if options.repetitions < 1 or options.secs < 1:
-        parser.error("--repetitions and --secs are at least 1")
+    if min(options.repetitions, options.secs, options.waiting) < 1:
+        parser.error("--repetitions, --secs and --waiting are at least 1")
     if options.quick:
         options.repetitions, options.secs = 1, QUICK_SECS
     return options
@@ -126,7 +129,7 @@ def main(arguments: list[str]) -> int:
         if not pool.installed("rabbitmq"):
             say("RabbitMQ is not installed (apt-get install rabbitmq-server): weft is measured alone")
         attempts_max = 1 if options.quick else 3
-        bench = Bench(pool, programs, options.repetitions, options.secs, say, attempts_max)
+        bench = Bench(pool, programs, options.repetitions, options.secs, say, attempts_max, options.waiting)
         rows, failures = measure_all(bench, chosen(options), options.quick)
     if rows:
         print(f"\n{text_table(rows)}\n\n{summary(rows)}")

@@ -17,7 +17,10 @@
 #define READ_BYTES (1 << 18)
 
 enum { FRAME_METHOD = 1, FRAME_HEADER = 2, FRAME_BODY = 3, FRAME_END = 0xCE };
-enum { TRANSIENT = 1 };
+enum { TRANSIENT = 1, PERSISTENT = 2 };
+enum { NUMBER_BYTES = 8 };
+
+long fast_out_of_order;
 
 static void put_frame(struct bytes *out, int type, const void *payload, size_t length) {
     put(out, 1, type);
@@ -44,7 +47,7 @@ static void put_publish(struct bytes *out, const char *queue, const uint8_t *bod
     put(&header, 4, 60 << 16);
     put(&header, 8, size);
     put(&header, 2, 1 << 12); /* delivery-mode is the only property */
-    put(&header, 1, TRANSIENT);
+    put(&header, 1, number("durable") ? PERSISTENT : TRANSIENT);
     put_frame(out, FRAME_HEADER, header.start, header.length);
     for (size_t done = 0; done < size;) {
         size_t part = size - done < FRAME_BYTES_MAX - FRAME_OVERHEAD ? size - done : FRAME_BYTES_MAX - FRAME_OVERHEAD;
@@ -62,8 +65,14 @@ long fast091_publish(int socket, const char *queue, const void *body, size_t siz
     while (batch.length < per_batch * one) put_publish(&batch, queue, body, size);
     blocking_socket(socket, 0);
     double secs = number("secs");
+    size_t place = one - 1 - size; /* of the body, if it is in one frame */
+    bool numbered = size >= NUMBER_BYTES && size <= FRAME_BYTES_MAX - FRAME_OVERHEAD;
     while (count ? sent < count : now_s() - flow.started_s < secs) {
         long part = count && count - sent < per_batch ? count - sent : per_batch;
+        for (long i = 0; numbered && i < part; i++) {
+            struct bytes mark = {batch.start + i * one + place, 0};
+            put(&mark, NUMBER_BYTES, sent + i);
+        }
         write_all(socket, batch.start, part * one);
         flow.sent = sent += part;
     }
@@ -74,7 +83,7 @@ long fast091_publish(int socket, const char *queue, const void *body, size_t siz
  * how much of the current frame is still to come. */
 struct scanner {
     size_t skip;
-    uint64_t body_left;
+    uint64_t body_left, body_size;
     long messages;
 };
 
@@ -87,9 +96,14 @@ static size_t scan(struct scanner *scanner, const uint8_t *bytes, size_t length)
         const uint8_t *frame = bytes + at;
         size_t have = length - at;
         if (scanner->skip || have < 7 || (*frame == FRAME_HEADER && have < 19)) return at;
+        if (*frame == FRAME_BODY && scanner->body_size >= NUMBER_BYTES && have < 7 + NUMBER_BYTES) return at;
         size_t payload = peek(frame + 3, 4);
-        if (*frame == FRAME_HEADER) scanner->body_left = peek(frame + 11, 8);
-        if (*frame == FRAME_BODY) scanner->body_left -= payload;
+        if (*frame == FRAME_HEADER) scanner->body_left = scanner->body_size = peek(frame + 11, 8);
+        if (*frame == FRAME_BODY) {
+            bool whole = payload == scanner->body_size && payload >= NUMBER_BYTES;
+            if (whole && peek(frame + 7, NUMBER_BYTES) != (uint64_t)scanner->messages) fast_out_of_order++;
+            scanner->body_left -= payload;
+        }
         if (*frame != FRAME_METHOD && !scanner->body_left) scanner->messages++;
         scanner->skip = payload + FRAME_OVERHEAD;
     }

@@ -161,7 +161,12 @@ void flow_sent(long sent) {
     flow.total = sent;
 }
 
+static _Atomic double first_s;
+
+double flow_first_ms(void) { return (first_s - flow.started_s) * 1e3; }
+
 void flow_received(long received) {
+    if (received && !atomic_load_explicit(&first_s, memory_order_relaxed)) first_s = now_s();
     atomic_store_explicit(&flow.received, received, memory_order_relaxed); /* once per message: no fence is needed */
     atomic_store_explicit(&flow.received_s, now_s(), memory_order_relaxed);
 }

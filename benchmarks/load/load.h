@@ -50,6 +50,7 @@ void flow_start(void);                 /* publisher: the clock starts */
 bool flow_more(long sent);             /* publisher: is the run of `count` messages or `secs` seconds still on? */
 void flow_sent(long sent);             /* publisher: that was all */
 void flow_received(long received);     /* consumer: so many have come */
+double flow_first_ms(void);             /* from the start until the first had come */
 bool flow_ended(void);                 /* consumer: all have come, or nothing has for ten seconds */
 
 /* Durations, reported as percentiles. */

@@ -25,7 +25,7 @@ enum { TRANSIENT = 1, PERSISTENT = 2 };
 
 typedef amqp_connection_state_t connection_t;
 
-static char queue_name[256], reply_name[256];
+static char queue_name[256], reply_name[256], tap_name[256];
 static const char *queue_type; /* x-queue-type to declare with; empty: the broker's own default */
 static size_t size;
 static uint8_t *body;
@@ -61,15 +61,27 @@ static void hang_up(connection_t connection) {
     amqp_destroy_connection(connection);
 }
 
-static long declare(connection_t connection, const char *name, bool durable, bool passive) {
-    amqp_table_entry_t entry = {.key = amqp_cstring_bytes("x-queue-type")};
-    amqp_table_t arguments = {.num_entries = *queue_type != 0, .entries = &entry};
-    entry.value.kind = AMQP_FIELD_KIND_UTF8;
-    entry.value.value.bytes = amqp_cstring_bytes(queue_type);
+static long declare_as(connection_t connection, const char *name, bool durable, bool passive, const char *type,
+                       const char *tap) {
+    amqp_table_entry_t entries[2];
+    amqp_table_t arguments = {.entries = entries};
+    const char *pairs[][2] = {{"x-queue-type", type}, {"x-tap", tap}};
+    for (int i = 0; i < 2; i++) {
+        if (!*pairs[i][1]) continue;
+        amqp_table_entry_t *entry = &entries[arguments.num_entries++];
+        entry->key = amqp_cstring_bytes(pairs[i][0]);
+        entry->value.kind = AMQP_FIELD_KIND_UTF8;
+        entry->value.value.bytes = amqp_cstring_bytes(pairs[i][1]);
+    }
     amqp_queue_declare_ok_t *ok =
         amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), passive, durable, 0, 0, arguments);
     check(amqp_get_rpc_reply(connection), "declare a queue");
     return ok->message_count;
+}
+
+static long declare(connection_t connection, const char *name, bool durable, bool passive) {
+    if (*tap_name) declare_as(connection, tap_name, true, false, "stream", "");
+    return declare_as(connection, name, durable, passive, queue_type, tap_name);
 }
 
 static void delete_queue(connection_t connection, const char *name) {
@@ -108,7 +120,7 @@ static bool next(connection_t connection, amqp_envelope_t *envelope) {
 
 static void *consume_unconfirmed(void *unused) {
     connection_t connection = dial();
-    declare(connection, queue_name, false, false);
+    declare(connection, queue_name, number("durable"), false);
     if (number("fast")) {
         fast091_consume(amqp_get_sockfd(connection), queue_name);
         return unused; /* the library has not seen these frames: the socket closes with the program */
@@ -147,6 +159,7 @@ static void thr(void) {
     report("depth_at_end", depth);
     report_close();
     delete_queue(control, queue_name);
+    if (*tap_name) delete_queue(control, tap_name);
 }
 
 static void *consume_confirmed(void *unused) {
@@ -240,6 +253,7 @@ static void reliable(void) {
     report_samples("confirm_", &window.latency);
     report_close();
     delete_queue(connection, queue_name);
+    if (*tap_name) delete_queue(connection, tap_name);
     hang_up(connection);
 }
 
@@ -293,23 +307,31 @@ static void paced(void) {
     hang_up(connection);
 }
 
+static void fence(connection_t connection);
+
 static void backlog(void) {
     connection_t connection = dial(), control = dial();
-    declare(connection, queue_name, false, false);
+    bool durable = number("durable");
+    declare(connection, queue_name, durable, false);
     double rss_before = broker_rss_kb();
     struct meter meter = meter_start();
     flow_start();
     long sent = publish_unconfirmed(connection), depth;
     double published_s = now_s();
-    while ((depth = declare(control, queue_name, false, true)) < sent && now_s() - published_s < 120) nap(0.02);
+    while ((depth = declare(control, queue_name, durable, true)) < sent && now_s() - published_s < 120) nap(0.02);
+    if (durable) fence(connection), sent++;
     meter_stop(&meter);
     nap(number("hold"));
-    double rss_full = broker_rss_kb(), drain_started_s = now_s();
+    double rss_full = broker_rss_kb();
     report_open(number("fast") ? "backlog-fast" : "backlog");
     report("size", size);
     report("count", sent);
     report("depth", depth);
     report("fill_per_s", sent / meter.wall_s);
+    report("growth_kb", rss_full - rss_before);
+    report_meter(&meter, sent);
+    if (number("leave")) return report_close(); /* for a run in mode drain, perhaps after a restart */
+    double drain_started_s = now_s();
     flow_sent(sent);
     pthread_join(start_thread(consume_unconfirmed, NULL), NULL);
     report("drain_per_s", flow.received / (flow.received_s - drain_started_s));
@@ -317,9 +339,28 @@ static void backlog(void) {
     report("rss_before_kb", rss_before);
     report("rss_full_kb", rss_full);
     report("bytes_per_message", (rss_full - rss_before) * 1024 / sent);
+    report("out_of_order", fast_out_of_order);
     nap(number("hold"));
     report("rss_after_kb", broker_rss_kb());
-    report_meter(&meter, sent);
+    report_close();
+    delete_queue(control, queue_name);
+}
+
+static void drain(void) {
+    connection_t control = dial();
+    bool durable = number("durable");
+    long count = declare(control, queue_name, durable, true);
+    double rss_before = broker_rss_kb();
+    struct meter meter = meter_start();
+    flow_start();
+    flow_sent(count);
+    pthread_join(start_thread(consume_unconfirmed, NULL), NULL);
+    meter_stop(&meter);
+    report_open("drain");
+    report("first_ms", flow_first_ms());
+    report_flow(&meter, size);
+    report("out_of_order", fast_out_of_order);
+    report("growth_kb", broker_rss_kb() - rss_before);
     report_close();
     delete_queue(control, queue_name);
 }
@@ -457,6 +498,8 @@ static void fence(connection_t connection) {
     window.confirmed = allocate(1);
     amqp_confirm_select(connection, 1);
     check(amqp_get_rpc_reply(connection), "select confirms");
+    struct bytes mark = {body, 0};
+    if (size >= 8) put(&mark, 8, flow.sent); /* the next number, as fast091_publish counts */
     publish(connection, queue_name, body, size, PERSISTENT);
     for (window.tag = 1; window.low < window.tag;) {
         amqp_frame_t frame;
@@ -486,6 +529,7 @@ static void stream(void) {
         meter_stop(&one);
         read.wall_s += one.wall_s;
         read.broker_s += one.broker_s;
+        read.self_s += one.self_s;
         close(amqp_get_sockfd(own)); /* the library has not seen these frames */
     }
     report_open("stream");
@@ -494,6 +538,7 @@ static void stream(void) {
     if (readers) {
         report("read_per_s", sent * readers / read.wall_s);
         report("read_cpu_us", read.broker_s / (sent * readers) * 1e6);
+        report("reader_cpu_us", read.self_s / (sent * readers) * 1e6);
     }
     report_meter(&appended, sent);
     report_close();
@@ -508,7 +553,8 @@ static const struct mode modes[] = {
     {"rtt", rtt, "client, queue, echo, reply queue, client; one at a time (size, count)"},
     {"churn", churn, "connect, open a channel, publish one, close (workers, secs)"},
     {"conns", conns, "idle connections: memory of each, round trips before and with them (conns, trips, hold)"},
-    {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold)"},
+    {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold, durable, leave)"},
+    {"drain", drain, "consume what is there, to the end (queue, fast, durable)"},
     {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers)"},
     {NULL, NULL, NULL}};
 
@@ -520,11 +566,14 @@ static struct option options[] = {
     {"vhost", "/", ""},
     {"pid", "0", "the broker's process: its CPU and memory are then measured"},
     {"queue", "", "name of the queue; empty: one of this run's own"},
+    {"tap", "0", "1: everything the queue gets is copied into a stream (thr, reliable; weft only)"},
     {"qtype", "", "x-queue-type to declare with, such as quorum"},
     {"size", "1024", "bytes of a message's body"},
     {"count", "0", "how many messages or round trips; 0: as many as fit in secs"},
     {"secs", "5", "how long to publish, at most"},
     {"fast", "0", "1: encode once, write 64 KiB at a time, count frames (thr, backlog)"},
+    {"durable", "0", "1: a durable queue, persistent messages (backlog, drain)"},
+    {"leave", "0", "1: leave the messages where they are (backlog)"},
     {"window", "1000", "messages published and not yet confirmed"},
     {"prefetch", "1000", "messages delivered and not yet acknowledged"},
     {"ack_every", "100", "acknowledge so many at once"},
@@ -558,6 +607,7 @@ static void prepare(const char *mode) {
     if (*text("queue")) snprintf(queue_name, sizeof queue_name, "%s", text("queue"));
     else snprintf(queue_name, sizeof queue_name, "load.%d", getpid());
     snprintf(reply_name, sizeof reply_name, "%.200s.reply", queue_name);
+    if (number("tap")) snprintf(tap_name, sizeof tap_name, "%.200s.tap", queue_name);
 }
 
 int main(int argc, char **argv) {

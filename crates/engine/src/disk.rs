@@ -89,7 +89,7 @@ impl Engine {
             store.resting.push(read);
             self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
         } else {
-            self.broker.fetched(&read);
+            self.broker.fetched(read);
         }
     }
 

@@ -4,13 +4,14 @@
 //! reference count, sessions write it out again; a changed head (annotations, x-death) makes a new message around the
 //! same body. It must never decode a body. Rules: AMQP 1.0 part 3.2 (bare message untouched), AMQP 0-9-1 section 4.2.6.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weft_wire::amqp10::sections::Head as Head10;
 
 use crate::broker::Death;
-use crate::memory::Charge;
+use crate::memory::{Charge, Ledger};
 
 /// A name that many things share: an exchange, a routing key, a consumer tag.
 pub type Name = Rc<[u8]>;
@@ -67,14 +68,40 @@ pub struct Message {
 /// The bytes of a body, shared by every message made from the same letter.
 #[derive(Clone, Debug)]
 pub struct Body {
-    first: Rc<[u8]>,
+    first: Buffer,
     range: Range<u32>,
     rest: Option<Rc<[Box<[u8]>]>>,
+}
+
+/// Bytes that are shared and no longer change.
+#[derive(Clone, Debug)]
+pub enum Buffer {
+    /// A message's own.
+    Own(Rc<[u8]>),
+    /// What was read from disk at once, with other messages.
+    Read(Arc<Vec<u8>>),
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Read(bytes) => bytes,
+        }
+    }
 }
 
 impl Body {
     /// A body that lies in one buffer, beside other bytes perhaps.
     pub fn new(first: Rc<[u8]>, range: Range<usize>) -> Self {
+        Self::within(Buffer::Own(first), range)
+    }
+
+    /// The same for any buffer.
+    pub fn within(first: Buffer, range: Range<usize>) -> Self {
         debug_assert!(range.start <= range.end && range.end <= first.len());
         Self { first, range: range.start as u32..range.end as u32, rest: None }
     }
@@ -158,6 +185,14 @@ impl Message {
             own_head: None,
             charge,
         }
+    }
+
+    /// What stands for a message of which only the place is of interest any more.
+    pub fn hollow() -> Self {
+        let (nothing, name) = (Body::new(Rc::from([]), 0..0), Name::from(&[][..]));
+        // On nobody's account: there is one of these.
+        let charge = Ledger::new(0).account().charge(0);
+        Self::new(Kind::Amqp091, (Rc::clone(&name), name), Traits::default(), 0..0, nothing, charge)
     }
 
     /// A message whose head lies apart from its body.

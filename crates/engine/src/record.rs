@@ -5,14 +5,16 @@
 //! layout itself is `weft_journal::Envelope`, which readers without an engine share. Rule: docs/internals/segment.md,
 //! "What the engine writes".
 
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use weft_journal::{Envelope, StoredDeath};
+use weft_journal::{Envelope, Stored, StoredDeath};
 use weft_wire::amqp10::sections;
 
 use crate::broker::{Death, Reason};
 use crate::memory::Account;
-use crate::message::{Body, Kind, Message, Name, Traits};
+use crate::message::{Body, Buffer, Kind, Message, Name, Traits};
 
 /// Appends everything but the body.
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
@@ -77,8 +79,41 @@ impl Names {
     }
 }
 
-/// A message again; None if the bytes are not one.
+/// A message again, with bytes of its own; None if these are not one.
 pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>, names: &mut Names) -> Option<Message> {
+    build(head, account, names, |own| {
+        let len = own.len() + body.len();
+        // The buffer is made in its place and filled once: this is how long queues are read back.
+        let mut bytes: Rc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let (front, back) = Rc::get_mut(&mut bytes)?.split_at_mut(own.len());
+        front.copy_from_slice(own);
+        back.copy_from_slice(body);
+        Some((0..own.len(), Body::new(bytes, own.len()..len)))
+    })
+}
+
+/// The same without a copy, for a message whose body begins there in `bytes`, behind its head: it keeps in memory what
+/// was read with it.
+pub fn share(
+    bytes: &Arc<Vec<u8>>,
+    (start, stored): (usize, Stored<'_>),
+    account: &Rc<Account>,
+    names: &mut Names,
+) -> Option<Message> {
+    build(stored.head, account, names, |own| {
+        let body = Body::within(Buffer::Read(Arc::clone(bytes)), start..start + stored.body.len());
+        Some((start.checked_sub(own.len())?..start, body))
+    })
+}
+
+/// A message from its envelope; `place` says where its own head and its body lie.
+#[inline]
+fn build<'a>(
+    head: &'a [u8],
+    account: &Rc<Account>,
+    names: &mut Names,
+    place: impl FnOnce(&'a [u8]) -> Option<(Range<usize>, Body)>,
+) -> Option<Message> {
     let envelope = Envelope::decode(head)?;
     let deaths = envelope.deaths.iter().map(|stored| death(&stored)).collect::<Option<Vec<_>>>()?;
     let own = envelope.own;
@@ -98,15 +133,9 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>, names: &mut Names
         serial: envelope.serial,
     };
     let names = names.of(envelope.exchange, envelope.routing_key);
-    let len = own.len() + body.len();
-    // The buffer is made in its place and filled once: this is how long queues and streams are read back.
-    let mut bytes: Rc<[u8]> = std::iter::repeat_n(0, len).collect();
-    let (front, back) = Rc::get_mut(&mut bytes)?.split_at_mut(own.len());
-    front.copy_from_slice(own);
-    back.copy_from_slice(body);
-    let charge = account.charge(len as u64);
-    let letter = Body::new(bytes, own.len()..len);
-    let mut message = Message::new(kind, names, traits, 0..own.len(), letter, charge);
+    let (place, body) = place(own)?;
+    let charge = account.charge((own.len() + body.len()) as u64);
+    let mut message = Message::new(kind, names, traits, place, body, charge);
     message.deaths = if deaths.is_empty() { None } else { Some(Rc::from(deaths)) };
     Some(message)
 }

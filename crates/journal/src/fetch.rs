@@ -13,6 +13,10 @@ use crate::read::{At, Gathered, Messages, Pick};
 use crate::record::Message;
 use crate::table::{Class, Entries, Entry};
 
+/// Memory kept for reads to come: as much as a few readers use at a time.
+const READ_BUFFERS_MAX: usize = 4;
+const READ_BUFFER_BYTES_MAX: usize = 1 << 20;
+
 /// The answer to a question for messages.
 #[derive(Debug)]
 pub enum Read {
@@ -56,6 +60,13 @@ impl Journal {
             }
         }
         (messages, first..queue.next)
+    }
+
+    /// Takes memory back that messages were read into, for the next read.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        if self.read_buffers.len() < READ_BUFFERS_MAX && bytes.capacity() <= READ_BUFFER_BYTES_MAX {
+            self.read_buffers.push(bytes);
+        }
     }
 
     fn in_memory(&self, segment: u32, entry: &Entry) -> bool {
@@ -111,7 +122,8 @@ impl Journal {
             (wrong, _) => {
                 plan.truncate(wrong.unwrap_or(plan.len()));
                 self.pin(&segments_of(&plan));
-                Work::Read(ReadWork { picks: plan, bytes_max, outcome: None })
+                let buffer = self.read_buffers.pop().unwrap_or_default();
+                Work::Read(ReadWork { picks: plan, bytes_max, buffer, outcome: None })
             }
         };
         let job = self.job(work);

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::direct::{DIRECT_BYTES_MIN, Direct, read_cached};
 use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
 
 /// Handles kept open: the segment being written, its sidecar, and those that readers of cold queues are in.
@@ -24,6 +25,9 @@ pub struct Files {
     read_only: bool,
     /// Most recently used last.
     handles: Mutex<Vec<Handle>>,
+    /// Apart, so that reading and writing do not wait for each other.
+    direct_reads: Mutex<Direct>,
+    direct_writes: Mutex<Direct>,
 }
 
 #[derive(Debug)]
@@ -41,12 +45,17 @@ impl Files {
             fs::create_dir_all(root.join(folder))?;
         }
         File::open(&root)?.sync_all()?;
-        Ok(Self { root, read_only: false, handles: Mutex::new(Vec::new()) })
+        Ok(Self::new(root, false))
     }
 
     /// A folder that is read and never changed, whoever else has it open.
     pub fn read_only(root: impl AsRef<Path>) -> Self {
-        Self { root: root.as_ref().to_owned(), read_only: true, handles: Mutex::new(Vec::new()) }
+        Self::new(root.as_ref().to_owned(), true)
+    }
+
+    fn new(root: PathBuf, read_only: bool) -> Self {
+        let (direct_reads, direct_writes) = (Mutex::new(Direct::new(false)), Mutex::new(Direct::new(true)));
+        Self { root, read_only, handles: Mutex::new(Vec::new()), direct_reads, direct_writes }
     }
 
     /// The folder.
@@ -60,7 +69,7 @@ impl Files {
     }
 
     fn handles(&self) -> MutexGuard<'_, Vec<Handle>> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.handles)
     }
 
     fn handle(&self, name: &str, write: bool) -> io::Result<Arc<File>> {
@@ -91,7 +100,13 @@ impl Files {
 
     fn forget(&self, name: &str) {
         self.handles().retain(|handle| handle.name != name);
+        lock(&self.direct_reads).forget(name);
+        lock(&self.direct_writes).forget(name);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn keep(handles: &mut Vec<Handle>, name: &str, file: File, writable: bool) -> Arc<File> {
@@ -139,6 +154,15 @@ impl Storage for Files {
     fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let file = self.handle(name, false)?;
         let mut done = 0;
+        if buffer.len() >= DIRECT_BYTES_MIN {
+            done = read_cached(&file, offset, buffer);
+            let (rest, from) = (&mut buffer[done..], offset + done as u64);
+            if rest.len() >= DIRECT_BYTES_MIN
+                && let Some(count) = lock(&self.direct_reads).read(&self.root.join(name), name, from, rest)?
+            {
+                return Ok(done + count);
+            }
+        }
         while done < buffer.len() {
             match file.read_at(&mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
@@ -151,7 +175,13 @@ impl Storage for Files {
     }
 
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.handle(name, true)?.write_all_at(bytes, offset)
+        let file = self.handle(name, true)?;
+        let blocks = match bytes.len() >= DIRECT_BYTES_MIN {
+            true => lock(&self.direct_writes).write(&self.root.join(name), name, offset, bytes)?,
+            false => 0..0,
+        };
+        file.write_all_at(&bytes[..blocks.start], offset)?;
+        file.write_all_at(&bytes[blocks.end..], offset + blocks.end as u64)
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
@@ -176,5 +206,43 @@ impl Storage for Files {
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         File::open(self.root.join(folder))?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn what_is_written_in_any_size_at_any_place_is_read_in_any_size_from_any_place() {
+        let root = std::env::temp_dir().join(format!("weft-files-{}", std::process::id()));
+        let files = Files::open(&root).expect("a folder");
+        let mut random = Random::new(7);
+        let mut model = vec![0_u8; 6 << 20];
+        files.create("segments/a.log", model.len() as u64).expect("a file");
+        let sizes = [1, 4_095, 4_096, DIRECT_BYTES_MIN - 1, DIRECT_BYTES_MIN, DIRECT_BYTES_MIN + 4_097, 3 << 20];
+        for round in 0..60_u32 {
+            let size = sizes[random.below(sizes.len() as u64) as usize];
+            let at = random.below((model.len() - size) as u64) as usize & !(if round % 3 == 0 { 4_095 } else { 7 });
+            let bytes: Vec<u8> = (0..size).map(|byte| (byte as u32 * 31 + round * 7 + 1) as u8).collect();
+            files.write_at("segments/a.log", at as u64, &bytes).expect("written");
+            model[at..at + size].copy_from_slice(&bytes);
+            if round % 4 == 0 {
+                files.sync("segments/a.log").expect("synced");
+            }
+            let size = sizes[random.below(sizes.len() as u64) as usize];
+            let from = random.below((model.len() + 4_096 - size) as u64) as usize;
+            let mut back = vec![0xAA; size];
+            let read = files.read_at("segments/a.log", from as u64, &mut back).expect("read");
+            assert_eq!(read, size.min(model.len().saturating_sub(from)));
+            assert!(back[..read] == model[from..from + read], "{size} bytes at {from} in round {round}");
+        }
+        files.rename("segments/a.log", "segments/b.log").expect("renamed");
+        files.create("segments/a.log", 1 << 20).expect("another file");
+        let mut back = vec![1; 1 << 20];
+        assert_eq!(files.read_at("segments/a.log", 0, &mut back).expect("read"), 1 << 20);
+        assert!(back.iter().all(|byte| *byte == 0), "the handles are those of the new file");
+        fs::remove_dir_all(&root).expect("removed");
     }
 }

@@ -82,7 +82,7 @@ impl Job {
     pub fn run(&mut self, storage: &dyn Storage) {
         match &mut self.work {
             Work::Write(work) => work.outcome = Some(work.run(storage)),
-            Work::Read(work) | Work::Move(work) => work.outcome = Some(gather(storage, &work.picks, work.bytes_max)),
+            Work::Read(work) | Work::Move(work) => work.run(storage),
             Work::Rebuild(work) => work.outcome = Some(work.run(storage)),
             Work::Ids(work) => work.outcome = Some(work.run(storage)),
             Work::Seal(work) => work.seal(storage),
@@ -181,7 +181,16 @@ impl Create {
 pub(crate) struct ReadWork {
     pub(crate) picks: Vec<Pick>,
     pub(crate) bytes_max: usize,
+    /// Used before, perhaps: memory that is at hand is filled faster than new memory.
+    pub(crate) buffer: Vec<u8>,
     pub(crate) outcome: Option<Gathered>,
+}
+
+impl ReadWork {
+    fn run(&mut self, storage: &dyn Storage) {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.outcome = Some(gather(storage, &self.picks, self.bytes_max, buffer));
+    }
 }
 
 /// Makes a sidecar again from its log.

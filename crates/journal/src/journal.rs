@@ -25,7 +25,7 @@ const SEGMENT_END_MAX: usize = 3 << 30;
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
 /// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`,
-///   `commit`, `sync`, `read`, `advance`, `retry`, `close`
+///   `commit`, `sync`, `read`, `recycle`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
 /// - looking: `messages`, `status`, `is_idle`
@@ -39,6 +39,7 @@ pub struct Journal {
     pub(crate) reads: VecDeque<Job>,
     /// Reads handed out and not yet back.
     pub(crate) reads_out: usize,
+    pub(crate) read_buffers: Vec<Vec<u8>>,
     /// What the first write of the next segment must cut from older ones.
     pub(crate) cuts: Vec<Cut>,
     in_transaction: bool,
@@ -97,6 +98,7 @@ impl Journal {
             keeper: Keeper::new(segment - 1),
             reads: VecDeque::new(),
             reads_out: 0,
+            read_buffers: Vec::new(),
             cuts: Vec::new(),
             in_transaction: false,
             incarnation,
@@ -404,6 +406,7 @@ impl Journal {
         let (segment, created) = (work.segment, work.create.is_some());
         // The bytes go back to the writer, which fills them again.
         let outcome = work.outcome;
+        self.keeper.note_batch(work.bytes.len());
         drop(work.bytes);
         self.table.stirred |= self.keeper.waits || self.wants_spare();
         match outcome {

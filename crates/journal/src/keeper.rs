@@ -20,6 +20,9 @@ const CHECKPOINTS_PER_BATCH: usize = 512;
 /// Messages, and bytes, moved by one step of compaction.
 const MOVE_COUNT_MAX: usize = 512;
 const MOVE_BYTES_MAX: usize = 1 << 20;
+/// Where batches are larger than this on the average, new blocks cost little beside what is written to them, and zeros
+/// would cost as much again.
+const PREPARE_BATCH_MAX: usize = 128 << 10;
 /// Compaction waits while this much is not on disk.
 const MOVE_PENDING_MAX: usize = 8 << 20;
 
@@ -38,6 +41,8 @@ pub(crate) struct Keeper {
     creating: Option<(u32, Option<u32>)>,
     /// A spare being made, and how far it is.
     preparing: Option<(u32, u64)>,
+    /// The size of batches, on the average of some.
+    batch_bytes: usize,
     /// The newest segment whose file is there for sure.
     created: u32,
     checkpointing: Option<Checkpointing>,
@@ -67,6 +72,7 @@ impl Keeper {
             next_spare: 1,
             creating: None,
             preparing: None,
+            batch_bytes: 0,
             created,
             checkpointing: None,
             moving: None,
@@ -91,6 +97,11 @@ impl Keeper {
                 spare
             }
         }
+    }
+
+    /// A batch was written.
+    pub(crate) fn note_batch(&mut self, bytes: usize) {
+        self.batch_bytes = self.batch_bytes - self.batch_bytes / 8 + bytes / 8;
     }
 
     pub(crate) fn created(&mut self, segment: u32) {
@@ -208,7 +219,10 @@ impl Journal {
     /// A spare for the next segment, made while this one fills, unless a dead segment's file can be used.
     fn prepare(&mut self) -> Option<Work> {
         let total = u64::from(self.config.segment_bytes);
-        if self.wants_spare() {
+        if !self.wants_spare() {
+            return None;
+        }
+        if self.keeper.preparing.is_none() {
             self.keeper.preparing = Some((self.keeper.next_spare, 0));
             self.keeper.next_spare += 1;
         }
@@ -218,13 +232,14 @@ impl Journal {
         Some(Work::Prepare(PrepareWork { spare, offset, bytes, last, outcome: None }))
     }
 
-    /// The open segment has begun to fill, and no file is there for the next.
+    /// The open segment has begun to fill, no file is there for the next, and batches are small enough to gain by one.
     pub(crate) fn wants_spare(&self) -> bool {
-        let none = self.keeper.spares.is_empty() && self.keeper.preparing.is_none();
+        let keeper = &self.keeper;
         let filled = |bytes: u32| bytes > self.config.segment_bytes / 4;
-        none && self.config.prepare_bytes > 0
-            && self.config.spares_max > 0
-            && self.table.segments.last_key_value().is_some_and(|(_, open)| filled(open.bytes))
+        let begun = keeper.preparing.is_some()
+            || self.table.segments.last_key_value().is_some_and(|(_, open)| filled(open.bytes));
+        let wanted = self.config.prepare_bytes > 0 && self.config.spares_max > 0;
+        wanted && begun && keeper.spares.is_empty() && keeper.batch_bytes <= PREPARE_BATCH_MAX
     }
 
     /// Moves live messages out of a sparse segment, a few at a time.
@@ -256,7 +271,7 @@ impl Journal {
             return None;
         }
         self.pin(&[number]);
-        Some(Work::Move(ReadWork { picks, bytes_max: MOVE_BYTES_MAX, outcome: None }))
+        Some(Work::Move(ReadWork { picks, bytes_max: MOVE_BYTES_MAX, buffer: Vec::new(), outcome: None }))
     }
 
     /// The segment being emptied, or the one that is worth it most, if all that could be won is worth beginning.

@@ -13,6 +13,7 @@ mod chunk;
 mod config;
 mod cursor;
 mod digest;
+mod direct;
 mod envelope;
 mod error;
 mod fetch;

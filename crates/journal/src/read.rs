@@ -6,6 +6,7 @@
 //! docs/internals/segment.md, "Reading".
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::aside::set_aside;
 use crate::checksum::crc32c;
@@ -49,10 +50,12 @@ pub struct Stored<'a> {
     pub body: &'a [u8],
 }
 
-/// Messages that were read, in order of position.
+/// Messages that were read, in order of position. Whoever wants to keep some without copying them shares the bytes.
 #[derive(Debug, Default)]
 pub struct Messages {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
+    /// What of them was read; more may be left of earlier reads.
+    used: usize,
     items: Vec<Item>,
 }
 
@@ -76,6 +79,26 @@ impl Messages {
         self.items.iter().map(|item| self.stored(item))
     }
 
+    /// The messages, each with where its body begins in `bytes`. Its head stands just before.
+    pub fn placed(&self) -> impl Iterator<Item = (usize, Stored<'_>)> {
+        self.items.iter().map(|item| (item.body.start, self.stored(item)))
+    }
+
+    /// What they lie in. Once nobody else has it, `Journal::recycle` takes it back.
+    pub fn bytes(&self) -> &Arc<Vec<u8>> {
+        &self.bytes
+    }
+
+    /// Their memory again, if nobody else has it.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        Arc::into_inner(self.bytes)
+    }
+
+    /// How much was read, with what lies between the messages.
+    pub fn bytes_read(&self) -> usize {
+        self.used
+    }
+
     /// One of them.
     pub fn get(&self, index: usize) -> Option<Stored<'_>> {
         self.items.get(index).map(|item| self.stored(item))
@@ -94,21 +117,25 @@ impl Messages {
 
     /// Adds a copy of a message that is nowhere but in memory, behind the others.
     pub fn add<'a>(&mut self, position: u64, head: &[u8], body: impl Iterator<Item = &'a [u8]>) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(head);
-        let middle = self.bytes.len();
-        body.for_each(|part| self.bytes.extend_from_slice(part));
-        self.items.push(Item { position, expires: 0, head: start..middle, body: middle..self.bytes.len() });
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let start = bytes.len();
+        bytes.extend_from_slice(head);
+        let middle = bytes.len();
+        body.for_each(|part| bytes.extend_from_slice(part));
+        self.used = bytes.len();
+        self.items.push(Item { position, expires: 0, head: start..middle, body: middle..bytes.len() });
     }
 
     /// Adds a copy of a message that is still in memory.
     pub(crate) fn push(&mut self, entry: &Entry, message: &Message<'_>) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(message.head);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(message.body);
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let start = bytes.len();
+        bytes.extend_from_slice(message.head);
+        let middle = bytes.len();
+        bytes.extend_from_slice(message.body);
         let (position, expires) = (entry.position, entry.expires);
-        self.items.push(Item { position, expires, head: start..middle, body: middle..self.bytes.len() });
+        self.used = bytes.len();
+        self.items.push(Item { position, expires, head: start..middle, body: middle..bytes.len() });
     }
 }
 
@@ -116,6 +143,8 @@ impl Messages {
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) bytes: Vec<u8>,
+    /// What of them was read.
+    pub(crate) used: usize,
     pub(crate) found: Vec<FoundRecord>,
     /// Messages whose record is damaged and was set aside.
     pub(crate) damaged: Vec<(u64, u64)>,
@@ -144,13 +173,14 @@ impl Gathered {
             Some(Item { position, expires, head, body: body_start..found.payload.end })
         });
         let items = items.collect();
-        Messages { bytes: self.bytes, items }
+        Messages { bytes: Arc::new(self.bytes), used: self.used, items }
     }
 }
 
-/// Reads what is picked, in order, until `bytes_max` is reached; at least one message.
-pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize) -> Gathered {
-    let mut gathered = Gathered::default();
+/// Reads what is picked, in order, until `bytes_max` is reached; at least one message. The buffer's contents are of no
+/// interest: its room is.
+pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, buffer: Vec<u8>) -> Gathered {
+    let mut gathered = Gathered { bytes: buffer, ..Gathered::default() };
     let mut wanted = resolve(storage, picks, bytes_max, &mut gathered);
     // Records are read in the order they lie in, and answered in the order they were asked for.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -235,12 +265,16 @@ fn read_stretch(storage: &dyn Storage, wanted: &mut [FoundRecord], order: &[usiz
     let (first, last) = (&wanted[order[0]], &wanted[order[order.len() - 1]]);
     let (segment, start) = (first.pick.segment, first.entry.offset);
     let end = u64::from(last.entry.offset) + span(last.entry.length as usize) as u64;
-    let base = gathered.bytes.len();
-    gathered.bytes.resize(base + (end - u64::from(start)) as usize, 0);
+    let base = gathered.used;
+    gathered.used += (end - u64::from(start)) as usize;
+    if gathered.bytes.len() < gathered.used {
+        gathered.bytes.resize(gathered.used, 0);
+    }
     let name = log_name(segment);
-    match storage.read_at(&name, u64::from(start), &mut gathered.bytes[base..]) {
+    let room = &mut gathered.bytes[base..gathered.used];
+    match storage.read_at(&name, u64::from(start), room) {
         // A log that ends early fails the records' checksums.
-        Ok(_) => {}
+        Ok(count) => room[count..].fill(0),
         Err(error) => {
             gathered.fault = Some(Fault::new("read", &name, &error));
             return;

@@ -167,6 +167,8 @@ pub struct Broker {
     pub draining: Vec<ConnId>,
     /// The node's own account: messages it makes itself.
     pub own_account: Rc<Account>,
+    /// In place of a message of a stream that was written to its reader.
+    pub hollow: Rc<Message>,
     /// Deliveries to direct reply-to consumers, for `delivery.rs`.
     pub replies: VecDeque<(Name, Rc<Message>)>,
     seed: Seeded,
@@ -218,6 +220,7 @@ impl Broker {
         let fabric = Barrier::new(guard::fabric_settings(&limits), seed);
         Self {
             own_account: ledger.account(),
+            hollow: Rc::new(Message::hollow()),
             ledger,
             limits,
             node: Rc::from("weft"),

@@ -327,30 +327,32 @@ impl Broker {
         let Some(store) = &mut self.store else { return };
         store.journal.retry();
         for read in std::mem::take(&mut store.resting) {
-            self.fetched(&read);
+            self.fetched(read);
         }
     }
 
     /// A read has come back.
-    pub fn fetched(&mut self, done: &ReadDone) {
+    pub fn fetched(&mut self, done: ReadDone) {
         let Some(store) = &mut self.store else { return };
         let Some(at) = store.reads.iter().position(|read| read.0 == done.token) else { return };
-        let id = match store.reads.swap_remove(at).1 {
-            ReadFor::Queue(id) => id,
-            ReadFor::Reader(id, lane) => return self.read_came(id, lane, &done.messages),
-            ReadFor::Retention(id, offset) => return self.asked(id, offset, Some(&done.messages)),
-            ReadFor::Offsets(from) => return self.offsets_came(from, &done.messages),
-            ReadFor::Delayed(from) => return self.delayed_came(from, &done.messages),
-            ReadFor::Counts(from) => return self.counts_came(from, &done.messages),
-            ReadFor::Search(id, from) => {
-                return self.piece_came(id, from, &done.messages, done.damaged.len() as u64);
+        match store.reads.swap_remove(at).1 {
+            ReadFor::Queue(id) => {
+                if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
+                    cold.reading = false;
+                }
+                self.fill(id, &done.messages, done.damaged.len() as u64);
+                self.arrived.push(id);
             }
-        };
-        if let Some(cold) = self.queues.get_mut(id).and_then(|queue| queue.cold.as_mut()) {
-            cold.reading = false;
+            ReadFor::Reader(id, lane) => self.read_came(id, lane, &done.messages),
+            ReadFor::Retention(id, offset) => self.asked(id, offset, Some(&done.messages)),
+            ReadFor::Offsets(from) => self.offsets_came(from, &done.messages),
+            ReadFor::Delayed(from) => self.delayed_came(from, &done.messages),
+            ReadFor::Counts(from) => self.counts_came(from, &done.messages),
+            ReadFor::Search(id, from) => self.piece_came(id, from, &done.messages, done.damaged.len() as u64),
         }
-        self.fill(id, &done.messages, done.damaged.len() as u64);
-        self.arrived.push(id);
+        if let (Some(store), Some(bytes)) = (&mut self.store, done.messages.into_bytes()) {
+            store.journal.recycle(bytes);
+        }
     }
 
     fn fill(&mut self, id: QueueId, messages: &Messages, damaged: u64) {

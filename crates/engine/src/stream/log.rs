@@ -13,7 +13,7 @@ use super::reader::{Lane, Place, READ_BYTES, READ_COUNT};
 use super::{Retention, Stream};
 use crate::broker::{Broker, ReadFor};
 use crate::message::Message;
-use crate::queue::consumers::{Consumer, ConsumerId};
+use crate::queue::consumers::{Consumer, ConsumerId, Target};
 use crate::queue::ready::NEVER;
 use crate::queue::{Queue, QueueId};
 use crate::record;
@@ -178,7 +178,9 @@ impl Broker {
     pub(crate) fn begin_reading(&mut self, id: ConsumerId) {
         let Some(consumer) = self.consumers.get(id) else { return };
         let whole = consumer.queue;
-        let lanes: Vec<Lane> = self.parts(whole).into_iter().map(Lane::new).collect();
+        // A session of 0-9-1 keeps no message of a stream that it has written: settling needs its place only.
+        let shares = matches!(consumer.target, Target::Amqp091 { .. });
+        let lanes: Vec<Lane> = self.parts(whole).into_iter().map(|part| Lane::new(part, shares)).collect();
         for lane in &lanes {
             let Some(stream) = self.stream_mut(lane.stream) else { continue };
             stream.readers += 1;
@@ -243,6 +245,9 @@ impl Broker {
     pub(super) fn read_ahead(&mut self, id: ConsumerId, at: usize, lane: &mut Lane) {
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(lane.stream)) else { return };
         let Some(stream) = &queue.stream else { return };
+        if let Some(bytes) = lane.spent() {
+            store.journal.recycle(bytes);
+        }
         let Some(from) = lane.wants_more(stream) else { return };
         match store.journal.read(queue.settings.number, from, READ_COUNT, READ_BYTES) {
             // Retention took what was left: the reader goes on where the stream does.
@@ -257,10 +262,18 @@ impl Broker {
 
     fn keep_ahead(&self, lane: &mut Lane, messages: &Messages) {
         let mut names = record::Names::default();
-        for stored in messages.iter() {
-            if let Some(message) = record::decode(stored.head, stored.body, &self.own_account, &mut names) {
-                lane.ahead.push_back((stored.position, Rc::new(message)));
-            }
+        let useful: usize = messages.iter().map(|stored| stored.body.len()).sum();
+        // Where most of what was read belongs to others, it is not kept for the sake of a few.
+        let shares = lane.shares && messages.bytes_read() <= 2 * useful;
+        for (start, stored) in messages.placed() {
+            let message = match shares {
+                true => record::share(messages.bytes(), (start, stored), &self.own_account, &mut names),
+                false => record::decode(stored.head, stored.body, &self.own_account, &mut names),
+            };
+            message.into_iter().for_each(|message| lane.push(stored.position, message));
+        }
+        if shares {
+            lane.hold(messages.bytes());
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Stream;
 use super::start::Start;
@@ -15,7 +16,10 @@ use crate::slab::Slab;
 
 /// Messages and bytes that are read from disk for a reader at a time.
 pub(super) const READ_COUNT: usize = 1_024;
-pub(super) const READ_BYTES: usize = 1 << 20;
+pub(super) const READ_BYTES: usize = 512 << 10;
+/// More is read once fewer messages and bytes are there: enough to go on with while the disk is asked.
+const AHEAD_COUNT: usize = 1_024;
+const AHEAD_BYTES: usize = 1 << 20;
 
 /// What a consumer of a stream asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +45,12 @@ pub(super) struct Lane {
     pub(super) place: Place,
     pub(super) next: u64,
     /// Messages from disk, in order, from `next` on.
-    pub(super) ahead: VecDeque<(u64, Rc<Message>)>,
+    ahead: VecDeque<(u64, Rc<Message>)>,
+    ahead_bytes: usize,
+    /// What messages ahead lie in, with the last offset in each.
+    buffers: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// What was read is passed on without a copy: nobody keeps it longer than this lane.
+    pub(super) shares: bool,
     /// A read is under way.
     pub(super) reading: bool,
     /// Where settled offsets are noted, one more than its index; 0 for nowhere.
@@ -76,8 +85,38 @@ impl Reader {
 }
 
 impl Lane {
-    pub(super) fn new(stream: QueueId) -> Self {
-        Self { stream, place: Place::Found, next: 0, ahead: VecDeque::new(), reading: false, tracker: 0 }
+    pub(super) fn new(stream: QueueId, shares: bool) -> Self {
+        Self {
+            stream,
+            place: Place::Found,
+            next: 0,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            buffers: VecDeque::new(),
+            shares,
+            reading: false,
+            tracker: 0,
+        }
+    }
+
+    /// A message has come from disk.
+    #[inline]
+    pub(super) fn push(&mut self, offset: u64, message: Message) {
+        self.ahead_bytes += message.body_len();
+        self.ahead.push_back((offset, Rc::new(message)));
+    }
+
+    /// What was pushed since the last call lies in these bytes.
+    pub(super) fn hold(&mut self, bytes: &Arc<Vec<u8>>) {
+        let last = self.ahead.back().map_or(self.next, |last| last.0);
+        self.buffers.push_back((last, Arc::clone(bytes)));
+    }
+
+    /// Bytes of which every message has been delivered, unless somebody else still has one.
+    #[inline]
+    pub(super) fn spent(&mut self) -> Option<Vec<u8>> {
+        self.buffers.front().filter(|(last, _)| *last < self.next)?;
+        Arc::into_inner(self.buffers.pop_front()?.1)
     }
 
     /// Begins at the place that is wanted.
@@ -134,7 +173,7 @@ impl Lane {
     /// Should more be read for it? Not while it follows what is in memory.
     #[inline]
     pub(super) fn wants_more(&self, stream: &Stream) -> Option<u64> {
-        if self.reading || self.ahead.len() >= READ_COUNT / 2 {
+        if self.reading || self.ahead.len() >= AHEAD_COUNT || self.ahead_bytes >= AHEAD_BYTES {
             return None;
         }
         let from = self.ahead.back().map_or(self.next, |last| last.0 + 1);
@@ -150,6 +189,7 @@ impl Lane {
             }
             let (offset, message) = self.ahead.pop_front()?;
             self.next = offset + 1;
+            self.ahead_bytes -= message.body_len();
             return Some((offset, message));
         }
         if self.next >= stream.visible() {

@@ -4,7 +4,7 @@
 //! protocol passes through byte for byte; one that died before, failed before, or came by 1.0 gets its properties
 //! written anew. It must never change a body. Rules: AMQP 0-9-1 section 4.2.6, RabbitMQ's x-death, CC and BCC headers.
 
-use weft_wire::amqp091::frame::{FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD, frame_header};
+use weft_wire::amqp091::frame::{FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD, HEADER_LEN, frame_header};
 use weft_wire::amqp091::properties::{Properties, peek};
 use weft_wire::amqp091::reply;
 use weft_wire::amqp091::table::{Table, TableWriter, Value};
@@ -22,6 +22,8 @@ const PART_HEADER: &[u8] = b"x-stream-partition";
 const FLAG_CONTENT_TYPE: u16 = 1 << 15;
 const FLAG_CONTENT_ENCODING: u16 = 1 << 14;
 const FLAG_HEADERS: u16 = 1 << 13;
+/// What the place of a message takes as headers, and more.
+const PLACE_BYTES: usize = 96;
 /// Routing keys that one message may have besides its own: each is matched, in one go.
 const COPIES_MAX: usize = 1_000;
 /// Longest delay of a message: 2^32 - 1 ms, 49 days.
@@ -64,15 +66,20 @@ impl Told {
 
 /// Writes a message of a stream: the same with its offset, and the part it is in, as headers.
 pub fn write_read(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, offset: u64, part: Option<u32>) {
-    let mut properties = Vec::new();
     let told = Told { failures: None, offset: Some(offset), part };
     let plain = matches!(message.kind, Kind::Amqp091) && message.deaths.is_none();
-    if plain && put_place(&mut properties, message.head(), told) {
-        let body = message.body();
-        write_header(out, channel, &properties, body.len());
+    let (start, body) = (out.len(), message.body());
+    out.reserve(message.head().len() + PLACE_BYTES + body.len() + 3 * FRAME_OVERHEAD);
+    begin_header(out, channel, 0, body.len());
+    if plain && put_place(out, message.head(), told) {
+        // The properties are written in their place: how long they are is known only now.
+        let length = (out.len() - start - HEADER_LEN) as u32;
+        out[start..start + HEADER_LEN].copy_from_slice(&frame_header(FRAME_HEADER, channel, length));
+        out.push(FRAME_END);
         body.parts().for_each(|part| write_body(out, channel, frame_max, part));
         return;
     }
+    out.truncate(start);
     write_converted(out, channel, frame_max, message, told);
 }
 
@@ -92,7 +99,6 @@ fn put_place(out: &mut Vec<u8>, head: &[u8], told: Told) -> bool {
     let table = own.headers.map_or(&[][..], |headers| headers.raw());
     let after = at + if own.headers.is_some() { 4 + table.len() } else { 0 };
     let (Some(before), Some(after)) = (rest.get(..at), rest.get(after..)) else { return false };
-    out.reserve(head.len() + 64);
     out.extend_from_slice(&(flags | FLAG_HEADERS).to_be_bytes());
     out.extend_from_slice(before);
     TableWriter::write(out, |writer| {
@@ -106,11 +112,17 @@ fn put_place(out: &mut Vec<u8>, head: &[u8], told: Told) -> bool {
 #[inline]
 fn write_header(out: &mut Vec<u8>, channel: u16, properties: &[u8], body_len: usize) {
     out.reserve(properties.len() + body_len + 3 * FRAME_OVERHEAD);
-    out.extend_from_slice(&frame_header(FRAME_HEADER, channel, 12 + properties.len() as u32));
-    out.extend_from_slice(&[0, 60, 0, 0]);
-    out.extend_from_slice(&(body_len as u64).to_be_bytes());
+    begin_header(out, channel, 12 + properties.len() as u32, body_len);
     out.extend_from_slice(properties);
     out.push(FRAME_END);
+}
+
+/// The content header up to its properties.
+#[inline]
+fn begin_header(out: &mut Vec<u8>, channel: u16, length: u32, body_len: usize) {
+    out.extend_from_slice(&frame_header(FRAME_HEADER, channel, length));
+    out.extend_from_slice(&[0, 60, 0, 0]);
+    out.extend_from_slice(&(body_len as u64).to_be_bytes());
 }
 
 #[inline]

@@ -42,13 +42,16 @@ impl Session {
         broker: &mut Broker,
         place: (u16, u32),
         queue: QueueId,
-        entry: Entry,
+        mut entry: Entry,
     ) -> Option<Entry> {
         let frame_max = self.frame_max;
         let Some(channel) = self.channel(place.0) else { return Some(entry) };
         let Some(Some(tap)) = channel.taps.get_mut(place.1 as usize) else { return Some(entry) };
-        let message = Rc::clone(&entry.message);
         let (redelivered, position, is_read) = (entry.redelivered, entry.position, entry.reader > 0);
+        let message = match is_read {
+            true => std::mem::replace(&mut entry.message, Rc::clone(&broker.hollow)),
+            false => Rc::clone(&entry.message),
+        };
         let failures = if redelivered { counted(broker, queue, entry.failures) } else { None };
         let (tag, back) = match tap.no_ack {
             true => (channel.unacked.skip(), Some(entry)),

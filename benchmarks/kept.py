@@ -1,0 +1,139 @@
+"""What is kept: streams, taps, and messages that wait.
+
+Owns the measures of messages that stay at the node for a while: on disk, in a stream, or in a long queue. Brokers and
+programs come in through `Bench`, rows go out. It must never judge a rate alone: each stands beside the rate of
+transient messages through a queue of the same node, taken just before. Targets: README.md of this folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from bench import Bench, Row, Run, Runs, medians, row
+from brokers import Broker
+
+import peers
+
+SIZE = 1024
+QUEUE = "waiting"
+GROWTH_MB_MAX = 32
+GROWTH_MB_MAX_MANY = 64
+"""For more than `MANY` messages."""
+MANY = 1_000_000
+RESTART_S_MAX = 2.0
+
+
+def streams(bench: Bench, quick: bool) -> list[Row]:
+    """Appending to a stream, and reading it back, beside transient messages through a queue of the same node."""
+    count = 200_000 if quick else 1_000_000
+
+    def run() -> Run:
+        with bench.pool.fresh("weft") as broker:
+            options = {"count": count, "size": SIZE, "fast": 1, "prefetch": 10_000, "ack_every": 1000}
+            flow = bench.load("load091", "thr", broker, options)
+            kept = bench.load("load091", "stream", broker, {**options, "readers": 3})
+            return {**kept, "queue_per_s": flow["per_s"], "queue_cpu_us": flow["broker_cpu_us"]}
+
+    runs = bench.turns({"weft": run})
+    queue, appended, read = (medians(runs, key)["weft"] for key in ("queue_per_s", "appended_per_s", "read_per_s"))
+    target, target_read = "≥ 80 % of the queue's rate", "≥ 2 × 80 % of the queue's rate"
+    return [
+        row("transient messages through a queue", "/s", runs, "queue_per_s"),
+        row("  CPU per message", "µs", runs, "queue_cpu_us"),
+        row("appended to a stream", "/s", runs, "appended_per_s", target=target, met=appended >= 0.8 * queue),
+        row("  CPU per message", "µs", runs, "append_cpu_us"),
+        row("read back, each of 3 alone", "/s", runs, "read_per_s", target=target_read, met=read >= 1.6 * queue),
+        row("  CPU per message", "µs", runs, "read_cpu_us"),
+        row("  CPU per message of the reader", "µs", runs, "reader_cpu_us"),
+        *_taps(bench),
+    ]
+
+
+def _taps(bench: Bench) -> list[Row]:
+    """The same flow with and without a tap on its queue: durable and confirmed, and transient."""
+
+    def run(mode: str, tap: int) -> Run:
+        fast = {"fast": 1} if mode == "thr" else {}
+        broker = bench.pool.shared("weft")
+        return bench.load("load091", mode, broker, {"secs": bench.secs, "size": SIZE, "tap": tap, **fast})
+
+    runs = bench.turns({f"{mode} {tap}": partial(run, mode, tap) for mode in ("reliable", "thr") for tap in (0, 1)})
+    rows = []
+    for mode, what, target in (
+        ("reliable", "durable and confirmed", "< 5 %"),
+        ("thr", "transient, as fast as it goes: the copy is all that is stored", ""),
+    ):
+        pairs: Runs = {"weft": runs[f"{mode} 1"], "without": runs[f"{mode} 0"]}
+        cpu, rate = medians(pairs, "broker_cpu_us"), medians(pairs, "per_s")
+        cost = (cpu["weft"] / cpu["without"] - 1) * 100
+        slower = (1 - rate["weft"] / rate["without"]) * 100
+        met = max(cost, slower) < 5 if target else None
+        rows += [
+            Row(f"what a tap adds to CPU per message, {what}", "%", {"weft": cost}, target, met),
+            Row("  and takes from the rate", "%", {"weft": slower}, target, met),
+        ]
+    return rows
+
+
+def backlog(bench: Bench, quick: bool) -> list[Row]:
+    """Messages that wait: beside RabbitMQ, and many."""
+
+    def beside(name: str) -> Run:
+        with bench.pool.fresh(name) as broker:
+            return bench.load("load091", "backlog", broker, {"count": 200_000, "size": SIZE, "fast": 1})
+
+    runs = bench.turns({name: partial(beside, name) for name in bench.peers("rabbitmq")})
+    return [
+        row("memory per waiting message of 1 KiB, 200,000 waiting", "B", runs, "bytes_per_message"),
+        row("  drained per second afterwards", "/s", runs, "drain_per_s"),
+        *_many(bench, 100_000 if quick else bench.waiting),
+    ]
+
+
+def _many(bench: Bench, count: int) -> list[Row]:
+    options = {"count": count, "size": SIZE, "fast": 1}
+
+    def waiting() -> Run:
+        with bench.pool.fresh("weft") as broker:
+            flow = bench.load("load091", "thr", broker, {**options, "count": min(count, MANY)})
+            kept = bench.load("load091", "backlog", broker, options)
+            return {**kept, "queue_per_s": flow["per_s"], "growth_mb": kept["growth_kb"] / 1000}
+
+    waits = bench.turns({"weft": waiting})
+    restarts = bench.turns({"weft": partial(_restart, bench, options)})
+    growth, drained, live = (medians(waits, key)["weft"] for key in ("growth_mb", "drain_per_s", "queue_per_s"))
+    restart_s = medians(restarts, "serving_s")["weft"]
+    limit = GROWTH_MB_MAX if count <= MANY else GROWTH_MB_MAX_MANY
+    wrong = medians(waits, "out_of_order")["weft"] + medians(restarts, "out_of_order")["weft"]
+    return [
+        row(f"memory growth with {count:,} × 1 KiB waiting", "MB", waits, "growth_mb", target=f"≤ {limit} MB",
+            met=growth <= limit),
+        row("  drained per second", "/s", waits, "drain_per_s", target="≥ 70 % of the live rate",
+            met=drained >= 0.7 * live),
+        row("  transient messages through a queue meanwhile", "/s", waits, "queue_per_s"),
+        row(f"killed with {count:,} durable ones waiting: first message after the start", "s", restarts, "serving_s",
+            target=f"< {RESTART_S_MAX:.0f} s", met=restart_s < RESTART_S_MAX),
+        row("  drained per second", "/s", restarts, "per_s"),
+        Row("  messages out of order", "", {"weft": wrong}, "0", wrong == 0),
+    ]  # fmt: skip
+
+
+def _restart(bench: Bench, options: dict[str, int]) -> Run:
+    """Kill a node with messages that wait, start it again, and take them."""
+    with tempfile.TemporaryDirectory(prefix="bench-restart-", ignore_cleanup_errors=True) as folder:
+        peer = peers.start_weft(Path(folder))
+        try:
+            broker = Broker("weft", peer.port, peer.pid, 0.0)
+            bench.load("load091", "backlog", broker, {**options, "queue": QUEUE, "durable": 1, "leave": 1})
+            peer.kill()
+            started_s = time.monotonic()
+            peer = peers.start_weft(Path(folder))
+            ready_s = time.monotonic() - started_s
+            broker = Broker("weft", peer.port, peer.pid, ready_s)
+            drained = bench.load("load091", "drain", broker, {"queue": QUEUE, "size": SIZE, "fast": 1, "durable": 1})
+            return {**drained, "serving_s": ready_s + drained["first_ms"] / 1000}
+        finally:
+            peer.stop()
