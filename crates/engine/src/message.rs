@@ -108,7 +108,7 @@ impl Body {
 
     /// No body at all.
     pub fn empty() -> Self {
-        Self { first: Rc::from([]), range: 0..0, rest: None }
+        Self::new(Rc::from([]), 0..0)
     }
 
     /// The body's bytes, piece after piece.
@@ -189,7 +189,7 @@ impl Message {
 
     /// What stands for a message of which only the place is of interest any more.
     pub fn hollow() -> Self {
-        let (nothing, name) = (Body::new(Rc::from([]), 0..0), Name::from(&[][..]));
+        let (nothing, name) = (Body::empty(), Name::from(&[][..]));
         // On nobody's account: there is one of these.
         let charge = Ledger::new(0).account().charge(0);
         Self::new(Kind::Amqp091, (Rc::clone(&name), name), Traits::default(), 0..0, nothing, charge)

@@ -110,8 +110,12 @@ impl Journal {
 
     /// Queues a job for the part of the plan that can be read; a segment without a good sidecar gets one first.
     fn queue_read(&mut self, mut plan: Vec<Pick>, bytes_max: usize) -> u64 {
-        let wrong = |pick: &Pick| self.table.segments.get(&pick.segment).is_some_and(|segment| segment.index_damaged);
-        let wrong = plan.iter().position(wrong);
+        let mut last = None;
+        let wrong = plan.iter().position(|pick| {
+            // Picks of a segment stand together: it is looked at once.
+            let is_next = last.replace(pick.segment) != Some(pick.segment);
+            is_next && self.table.segments.get(&pick.segment).is_some_and(|segment| segment.index_damaged)
+        });
         let work = match (wrong, plan.first()) {
             (Some(0), Some(pick)) => {
                 let segment = pick.segment;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::direct::{DIRECT_BYTES_MIN, Direct, read_cached};
+use crate::direct::{DIRECT_BYTES_MIN, Direct};
 use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
 
 /// Handles kept open: the segment being written, its sidecar, and those that readers of cold queues are in.
@@ -25,9 +25,7 @@ pub struct Files {
     read_only: bool,
     /// Most recently used last.
     handles: Mutex<Vec<Handle>>,
-    /// Apart, so that reading and writing do not wait for each other.
-    direct_reads: Mutex<Direct>,
-    direct_writes: Mutex<Direct>,
+    direct: Mutex<Direct>,
 }
 
 #[derive(Debug)]
@@ -54,8 +52,7 @@ impl Files {
     }
 
     fn new(root: PathBuf, read_only: bool) -> Self {
-        let (direct_reads, direct_writes) = (Mutex::new(Direct::new(false)), Mutex::new(Direct::new(true)));
-        Self { root, read_only, handles: Mutex::new(Vec::new()), direct_reads, direct_writes }
+        Self { root, read_only, handles: Mutex::default(), direct: Mutex::default() }
     }
 
     /// The folder.
@@ -100,8 +97,7 @@ impl Files {
 
     fn forget(&self, name: &str) {
         self.handles().retain(|handle| handle.name != name);
-        lock(&self.direct_reads).forget(name);
-        lock(&self.direct_writes).forget(name);
+        lock(&self.direct).forget(name);
     }
 }
 
@@ -154,15 +150,6 @@ impl Storage for Files {
     fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let file = self.handle(name, false)?;
         let mut done = 0;
-        if buffer.len() >= DIRECT_BYTES_MIN {
-            done = read_cached(&file, offset, buffer);
-            let (rest, from) = (&mut buffer[done..], offset + done as u64);
-            if rest.len() >= DIRECT_BYTES_MIN
-                && let Some(count) = lock(&self.direct_reads).read(&self.root.join(name), name, from, rest)?
-            {
-                return Ok(done + count);
-            }
-        }
         while done < buffer.len() {
             match file.read_at(&mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
@@ -177,7 +164,7 @@ impl Storage for Files {
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.handle(name, true)?;
         let blocks = match bytes.len() >= DIRECT_BYTES_MIN {
-            true => lock(&self.direct_writes).write(&self.root.join(name), name, offset, bytes)?,
+            true => lock(&self.direct).write(&self.root.join(name), name, offset, bytes)?,
             false => 0..0,
         };
         file.write_all_at(&bytes[..blocks.start], offset)?;

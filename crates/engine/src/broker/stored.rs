@@ -21,7 +21,7 @@ use crate::stream::Stream;
 const FETCH_BYTES_EACH: usize = 2 << 10;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
-const UNWRITTEN_BYTES_MAX: usize = 2 << 20;
+const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
 
 /// Queues and exchanges that are declared have numbers up to here; the node's own are larger.
 const DECLARED_MAX: u64 = 1 << 62;
