@@ -4,10 +4,16 @@
 //! clock; signals, bytes and memory are compared. It must never measure real time. Rules: `limits.rs`, `memory.rs`,
 //! AMQP 0-9-1 section 4.2.7.
 
+use weft_engine::broker::Store;
+use weft_engine::change::Change;
 use weft_engine::conn::ConnId;
 use weft_engine::event::Event;
+use weft_engine::queue::Settings;
 use weft_engine::{Limits, signal};
+use weft_journal::{Config, SimDisk, recover};
 use weft_sim::client::{opening, write_publish};
+use weft_sim::controller::VHOST;
+use weft_sim::node::WALL_NS;
 use weft_sim::{Client, Item, Node};
 use weft_wire::amqp091::Method;
 use weft_wire::amqp091::frame::FRAME_END;
@@ -296,4 +302,30 @@ fn a_hundred_thousand_returned_messages_go_back_in_order_and_in_time() {
     assert_eq!(node.queue("q"), (200_000, 0, 0));
     let said = feeder.get(&mut node, "q", true);
     assert!(matches!(said[0].method(), Method::BasicGetOk { redelivered: true, .. }));
+}
+
+#[test]
+fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
+    let disk = SimDisk::new(7);
+    let (journal, found) = recover(&disk, Config::default(), WALL_NS / 1_000_000).expect("it opens");
+    let mut node = Node::new(Limits::default(), 7);
+    node.engine.broker.attach(Store::new(journal, found.queues, found.barriers));
+    let settings = Box::new(Settings { number: 5, ..Settings::default() });
+    node.apply(vec![Change::DeclareQueue { vhost: VHOST.to_owned(), name: "q".to_owned(), settings }]);
+    let mut client = Client::connect(&mut node);
+    // Transient messages: the queue's window is in memory, the rest is on its way to a disk that does not answer.
+    let sent = flood(&mut node, &mut client, "q");
+    assert!((8 << 20..24 << 20).contains(&sent), "{sent}");
+    loop {
+        let jobs = node.engine.poll_disk();
+        if jobs.is_empty() {
+            break;
+        }
+        for mut job in jobs {
+            job.run(&disk);
+            node.engine.disk_done(job);
+            node.settle();
+        }
+    }
+    assert!(!node.peers[&client.conn].paused, "the disk has everything");
 }

@@ -188,7 +188,7 @@ impl Broker {
         let kept = store.targets.iter().filter(|target| !target.transient).count() > watching;
         store.targets.clear();
         store.must_sync |= store.streams.len() > watching;
-        store.watched |= watching > 0;
+        store.watched |= watching > 0 || !kept;
         let has_streams = !store.streams.is_empty();
         let needs = stored.filter(|_| kept).map_or_else(Needs::default, |batch| store.needs(batch));
         store.last = store.last.and(needs);
