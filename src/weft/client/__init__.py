@@ -8,7 +8,6 @@ Start at docs/guides/client.md.
 from weft.client.codecs import add_codec
 from weft.client.fabric import Fabric, connect
 from weft.client.message import Message
-from weft.client.pool import Pool
 from weft.client.receiving import Receiver
 
-__all__ = ["Fabric", "Message", "Pool", "Receiver", "add_codec", "connect"]
+__all__ = ["Fabric", "Message", "Receiver", "add_codec", "connect"]
