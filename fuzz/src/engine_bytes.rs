@@ -53,6 +53,9 @@ const LIMITS: Limits = Limits {
     transactions_max: 2,
     transaction_bytes_max: 3_000,
     doubt_s: 5,
+    consumers_max: 6,
+    relay_window_s: 5,
+    relay_ids_max: 100,
 };
 
 /// The most that a peer of a few kilobytes may make the node say: every frame answered with a message of the largest
