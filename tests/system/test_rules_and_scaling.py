@@ -142,7 +142,8 @@ def test_a_rule_is_told_once_and_its_event_can_be_heard(
     channel = node.channel()
     channel.queue_declare("transaction_test", durable=True)
     channel.queue_declare("alarms", durable=True)
-    channel.queue_bind("alarms", "weft.events", "rule.#")
+    for kind in ("crossed", "cleared"):
+        channel.queue_bind("alarms", "weft.events", f"rule.{kind}.#")
     watch = Command("watch", str(file), "--url", f"amqp://127.0.0.1:{node.port}")
     commands.append(watch)
     watch.until("watching")
