@@ -123,18 +123,10 @@ def churn(bench: Bench, quick: bool) -> list[Row]:
     runs = bench.turns(runners)
     rate = medians(runs, "conns_per_s")
     met = rate["weft"] >= 8 * rate["rabbitmq"] if "rabbitmq" in rate else None
-    cpu = medians(runs, "broker_cpu_us")
     what = "connect, open, publish one, close; 4 workers"
     return [
         row(what, "/s", runs, "conns_per_s", target="≥ 8 × RabbitMQ", met=met),
-        row(
-            "  CPU of the broker for each",
-            "µs",
-            runs,
-            "broker_cpu_us",
-            target="≤ 1/8 of RabbitMQ",
-            met=at_most(cpu, 1 / 8, "rabbitmq"),
-        ),
+        row("  CPU of the broker for each", "µs", runs, "broker_cpu_us"),
     ]
 
 
