@@ -38,6 +38,7 @@ COMMANDS = {
     "policy": "settings for every queue and exchange whose name matches",
     "ctl": "any object of a node: list, show, make, change, call, watch; export and import",
     "top": "a node live in the terminal: queues, rates, latencies",
+    "report": "a node's scale: capacity, sharing, availability, administration",
     "browse": "look into a queue or a stream, and leave everything where it is",
     "tap": "see messages as they pass",
     "trace": "where a message has been, from node to node",

@@ -61,6 +61,22 @@ async def test_messages(node: weft.Node, weft_command) -> None:  # type: ignore[
     assert (rows["work"], rows["dead"]) == (1, 2)
 
 
+async def test_scale_in_its_four_senses(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    node.declare_queue("held")
+    for _ in range(5):
+        await node.send("held", b"x" * 1_000)
+    code, text = await weft_command("report", "--json", "--pause", "0.05")
+    told = json.loads(text)
+    assert (code, list(told)) == (0, ["capacity", "sharing", "availability", "administration"])
+    assert told["capacity"]["messages_waiting"] == 5
+    assert told["capacity"]["bytes_waiting"] >= 5_000
+    assert told["sharing"] == {"links": {}, "routes": {}, "services": 0, "instances": 0}
+    assert told["availability"]["state"] == "running"
+    assert told["administration"]["queues"] == len(node.snapshot()["queues"])
+    code, text = await weft_command("report", "--pause", "0.05")
+    assert (code, "messages waiting        5" in text) == (0, True)
+
+
 async def test_the_node(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
     assert (await weft_command("quiesce"))[0] == 0
     assert node.management.manager.is_quiesced
