@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pika
 import pytest
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not peers.rabbitmq_installed(), reason="needs Debian's rabbitmq-server"),
 ]
 COUNT = 200
+CREDIT = 50
 PROPERTIES = pika.BasicProperties(content_type="text/plain", delivery_mode=2, correlation_id="c", message_id="m")
 """What RabbitMQ's plugin tells a 1.0 peer of a 0-9-1 message; it keeps headers to itself."""
 
@@ -51,7 +53,7 @@ def dial(peer: peers.Peer) -> Dial:
 def test_a_queue_of_rabbitmq_is_drained(
     rabbitmq: peers.Peer, channel: pika.adapters.blocking_connection.BlockingChannel, relay: bool
 ) -> None:
-    queue = f"pulled-{relay}"
+    queue = f"pulled-{uuid4().hex}"  # a run after a failed one must not find what that left
     channel.queue_declare(queue, durable=True)
     channel.queue_bind(queue, "amq.topic", "some.#")
     for number in range(COUNT):
@@ -62,7 +64,7 @@ def test_a_queue_of_rabbitmq_is_drained(
             node.declare_queue("got")
             node.bind("amq.topic", "got", "#.key")
             address = f"/amq/queue/{queue}"
-            watcher = Watcher(OpenLink(0, 1, "pull", "pull", address, exchange="amq.topic", credit=50, relay=relay))
+            watcher = Watcher(OpenLink(0, 1, "pull", "pull", address, exchange="amq.topic", credit=CREDIT, relay=relay))
             node._running.driver.add_controller(watcher)
             node._running.driver.apply([dial(rabbitmq)])
             async with node.receive("got") as receiver, asyncio.timeout(30):
@@ -76,7 +78,8 @@ def test_a_queue_of_rabbitmq_is_drained(
             assert (properties["delivery_mode"], properties["content_type"]) == (2, "text/plain")
 
     asyncio.run(pull())
-    assert channel.queue_declare(queue, passive=True).method.message_count == 0
+    # What was accepted as the node ended may not have been told any more: it is there again, and no more than that.
+    assert channel.queue_declare(queue, passive=True).method.message_count <= CREDIT
 
 
 def test_a_message_comes_back_from_rabbitmq_as_it_went(
