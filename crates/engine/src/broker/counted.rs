@@ -105,20 +105,28 @@ impl Counts {
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }
 
-    /// A record as it was found on disk; false if nothing in it counts any more.
-    fn restore(&mut self, head: &[u8], record: u64) -> bool {
-        let mut used = 0;
+    /// A record as it was found on disk, of which messages may wait that `waits` knows; the records that are needed no
+    /// more, this one perhaps.
+    fn restore(&mut self, head: &[u8], record: u64, mut waits: impl FnMut(Key) -> bool) -> Vec<u64> {
+        let (mut used, mut free) = (0, Vec::new());
         for (key, failures) in decode(head) {
             let gone = self.gone.iter().any(|gone| gone.0 == key.0 && gone.1 <= key.1);
-            if !gone && self.rows.len() < COUNTS_MAX {
-                self.rows.insert(key, Count { failures, record: Some(record), stale: false });
-                used += 1;
+            if gone || self.rows.len() >= COUNTS_MAX || !waits(key) {
+                continue;
             }
+            let row = Count { failures, record: Some(record), stale: false };
+            // An older record says less of the same message, if its end was not written any more.
+            if let Some(old) = self.rows.insert(key, row).and_then(|old| old.record) {
+                free.extend(self.release(old).then_some(old));
+            }
+            used += 1;
         }
         if used > 0 {
             self.records.insert(record, used);
+        } else {
+            free.push(record);
         }
-        used > 0
+        free
     }
 
     /// Writes what changed since the last time.
@@ -220,12 +228,12 @@ impl Broker {
     /// Records of counts have come from disk; more may wait behind them.
     pub(super) fn counts_came(&mut self, from: u64, messages: &Messages) {
         let (mut next, until) = (from, self.counts.reads_until);
+        let Some(store) = &mut self.store else { return };
         for stored in messages.iter().take_while(|stored| stored.position < until) {
             next = stored.position + 1;
-            if !self.counts.restore(stored.head, stored.position)
-                && let Some(store) = &mut self.store
-            {
-                store.journal.ack(NUMBER, stored.position);
+            let waits = |(queue_no, position): Key| store.journal.waits(queue_no, position);
+            for record in self.counts.restore(stored.head, stored.position, waits) {
+                store.journal.ack(NUMBER, record);
             }
         }
         self.read_counts(next);
@@ -278,8 +286,11 @@ mod tests {
     #[test]
     fn a_record_is_needed_as_long_as_one_of_its_messages_waits() {
         let mut own = counts();
-        assert!(own.restore(&record(&[((1, 5), 2), ((1, 6), 3), ((2, 5), 4)]), 9));
-        assert_eq!((own.of(1, 5), own.of(1, 6), own.of(2, 5), own.of(2, 6)), (2, 3, 4, 0));
+        assert_eq!(
+            own.restore(&record(&[((1, 5), 2), ((1, 6), 3), ((2, 5), 4), ((3, 5), 4)]), 9, |key| key.0 != 3),
+            []
+        );
+        assert_eq!((own.of(1, 5), own.of(1, 6), own.of(2, 5), own.of(2, 6), own.of(3, 5)), (2, 3, 4, 0, 0));
         assert_eq!(own.remove((1, 5)), None);
         assert_eq!(own.remove((1, 5)), None);
         assert_eq!(own.remove_from((1, 0)), []);
@@ -292,9 +303,18 @@ mod tests {
         let mut own = counts();
         own.reads_until = 10;
         assert_eq!(own.remove_from((1, 6)), []);
-        assert!(own.restore(&record(&[((1, 5), 2), ((1, 6), 3)]), 8));
+        assert_eq!(own.restore(&record(&[((1, 5), 2), ((1, 6), 3)]), 8, |_| true), []);
         assert_eq!((own.of(1, 5), own.of(1, 6)), (2, 0));
-        assert!(!own.restore(&record(&[((1, 7), 2)]), 9));
+        assert_eq!(own.restore(&record(&[((1, 7), 2)]), 9, |_| true), [9]);
+    }
+
+    #[test]
+    fn a_later_record_takes_the_place_of_one_whose_end_was_not_written() {
+        let mut own = counts();
+        assert_eq!(own.restore(&record(&[((1, 5), 2), ((1, 6), 2)]), 3, |_| true), []);
+        assert_eq!(own.restore(&record(&[((1, 5), 3)]), 4, |_| true), []);
+        assert_eq!(own.restore(&record(&[((1, 6), 3)]), 5, |_| true), [3]);
+        assert_eq!((own.of(1, 5), own.of(1, 6), own.records.len()), (3, 3, 2));
     }
 
     #[test]

@@ -49,12 +49,42 @@ struct Doubt {
     until_ns: u64,
 }
 
+/// Messages that were there before the start: any of these nodes may have any of them.
+#[derive(Debug)]
+struct Found {
+    /// The position they end before.
+    end: u64,
+    /// Each node, and what it does not have.
+    peers: Vec<(Peer, Runs)>,
+    until_ns: u64,
+}
+
+/// Positions, as the first and the last of each run: nodes are asked in order, so a backlog of any length is a few runs.
+#[derive(Debug, Default)]
+struct Runs(BTreeMap<u64, u64>);
+
+impl Runs {
+    fn contains(&self, position: u64) -> bool {
+        self.0.range(..=position).next_back().is_some_and(|(_, last)| position <= *last)
+    }
+
+    fn insert(&mut self, position: u64) {
+        if self.contains(position) {
+            return;
+        }
+        let last = self.0.remove(&(position + 1)).unwrap_or(position);
+        match self.0.range_mut(..position).next_back() {
+            Some((_, end)) if *end + 1 == position => *end = last,
+            _ => drop(self.0.insert(position, last)),
+        }
+    }
+}
+
 /// The doubts of one queue.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Messages before this position were there before the start: any of these nodes may have any of them.
-    found: Option<(u64, Doubt)>,
-    /// What is known better.
+    found: Option<Found>,
+    /// Messages that links held when they were lost: at most what their credit was.
     known: BTreeMap<u64, Doubt>,
     next_ns: u64,
 }
@@ -68,36 +98,53 @@ impl Default for Doubts {
 impl Doubts {
     /// The doubts of a queue whose messages before `end` were there before the start.
     pub fn found(end: u64, peers: Vec<Peer>, until_ns: u64) -> Self {
-        Self { found: Some((end, Doubt { peers, until_ns })), known: BTreeMap::new(), next_ns: until_ns }
+        let peers = peers.into_iter().map(|peer| (peer, Runs::default())).collect();
+        Self { found: Some(Found { end, peers, until_ns }), known: BTreeMap::new(), next_ns: until_ns }
     }
 
-    fn of(&self, position: u64) -> Option<&Doubt> {
-        let found = || self.found.as_ref().filter(|found| position < found.0).map(|found| &found.1);
-        self.known.get(&position).or_else(found).filter(|doubt| !doubt.peers.is_empty())
+    /// Who may have this message.
+    fn peers(&self, position: u64) -> impl Iterator<Item = Peer> {
+        let known = self.known.get(&position);
+        let found = self.found.iter().filter(move |found| known.is_none() && position < found.end);
+        let found = found.flat_map(|found| &found.peers).filter(move |(_, denied)| !denied.contains(position));
+        known.into_iter().flat_map(|doubt| &doubt.peers).copied().chain(found.map(|(peer, _)| *peer))
     }
 
     /// What may a consumer do with this message? `peer` is the node behind it, if it is one that can be asked.
     pub fn claim(&self, position: u64, peer: Option<Peer>) -> Claim {
-        match self.of(position) {
-            None => Claim::Take,
-            Some(doubt) if peer.is_none_or(|peer| !doubt.peers.contains(&peer)) => Claim::Leave,
-            Some(doubt) if doubt.peers.len() == 1 => Claim::Take,
-            Some(_) => Claim::Tell,
+        let (mut others, mut is_among) = (0, false);
+        for other in self.peers(position) {
+            if Some(other) == peer {
+                is_among = true;
+            } else {
+                others += 1;
+            }
+        }
+        match (is_among, others) {
+            (_, 0) => Claim::Take,
+            (true, _) => Claim::Tell,
+            (false, _) => Claim::Leave,
         }
     }
 
     /// A link was lost before it said what became of this message.
     pub fn add(&mut self, position: u64, peer: Peer, until_ns: u64) {
-        let peers = self.of(position).map_or_else(|| vec![peer], |doubt| doubt.peers.clone());
+        let mut peers: Vec<Peer> = self.peers(position).collect();
+        if peers.is_empty() {
+            peers.push(peer);
+        }
         self.known.insert(position, Doubt { peers, until_ns });
         self.next_ns = self.next_ns.min(until_ns);
     }
 
     /// A node says that it does not have this message.
     pub fn deny(&mut self, position: u64, peer: Peer) {
-        let Some(mut doubt) = self.of(position).cloned() else { return };
-        doubt.peers.retain(|other| *other != peer);
-        self.known.insert(position, doubt);
+        if let Some(doubt) = self.known.get_mut(&position) {
+            doubt.peers.retain(|other| *other != peer);
+        } else if let Some(found) = self.found.as_mut().filter(|found| position < found.end) {
+            let denied = found.peers.iter_mut().find(|(other, _)| *other == peer);
+            denied.into_iter().for_each(|(_, denied)| denied.insert(position));
+        }
     }
 
     /// This message is done with.
@@ -113,10 +160,10 @@ impl Doubts {
     /// Ends the doubts whose time is over. The position before which everything is free now, if that was one of them,
     /// and how many single messages are.
     pub fn end(&mut self, now_ns: u64) -> (Option<u64>, u64) {
-        let found = self.found.take_if(|found| found.1.until_ns <= now_ns).map(|found| found.0);
+        let found = self.found.take_if(|found| found.until_ns <= now_ns).map(|found| found.end);
         let before = self.known.len();
         self.known.retain(|_, doubt| doubt.until_ns > now_ns);
-        let ends = self.known.values().chain(self.found.iter().map(|found| &found.1)).map(|doubt| doubt.until_ns);
+        let ends = self.known.values().map(|doubt| doubt.until_ns).chain(self.found.iter().map(|found| found.until_ns));
         self.next_ns = ends.min().unwrap_or(NEVER);
         (found, (before - self.known.len()) as u64)
     }
@@ -143,6 +190,24 @@ mod tests {
         doubts.add(9, other, 150);
         assert_eq!((doubts.claim(9, Some(one)), doubts.claim(9, Some(other))), (Claim::Leave, Claim::Take));
         assert_eq!(doubts.claim(8, Some(other)), Claim::Tell);
+    }
+
+    #[test]
+    fn a_backlog_of_denials_is_a_few_runs() {
+        let (one, other) = (Peer::of("one"), Peer::of("other"));
+        let mut doubts = Doubts::found(1_000, vec![one, other], 100);
+        let mut order: Vec<u64> = (0..1_000).filter(|position| position % 100 != 50).collect();
+        order.swap(3, 700);
+        order.iter().for_each(|position| doubts.deny(*position, one));
+        let runs = |doubts: &Doubts| doubts.found.as_ref().map(|found| found.peers[0].1.0.len());
+        assert_eq!((runs(&doubts), doubts.known.len()), (Some(11), 0));
+        for position in 0..1_000 {
+            let denied = position % 100 != 50;
+            assert_eq!(doubts.claim(position, Some(one)), if denied { Claim::Leave } else { Claim::Tell });
+            assert_eq!(doubts.claim(position, Some(other)), if denied { Claim::Take } else { Claim::Tell });
+            doubts.deny(position, one);
+        }
+        assert_eq!(runs(&doubts), Some(1));
     }
 
     #[test]
