@@ -27,11 +27,11 @@ exchange = "amq.direct"
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
-class Forger(Signer):
+class Forger(Hmac):
     """Puts a footer of its choice behind whatever it sends, and believes everything."""
 
     def __init__(self, footer: dict[str, Any]) -> None:
-        super().__init__("forger")
+        super().__init__(b"any", "forger")
         self._footer = footer
 
     def footer(self, bare: bytes) -> dict[str, Any] | None:
@@ -167,3 +167,10 @@ def test_without_a_private_key_nothing_is_signed() -> None:
     assert reader.footer(b"bare") is None
     with pytest.raises(ValueError, match="no private key"):
         reader.sign(b"")
+
+
+def test_a_key_that_is_none_is_told() -> None:
+    with pytest.raises(weft.ConfigError, match="32 bytes"):
+        Ed25519(b"short")
+    with pytest.raises(weft.ConfigError, match="32 bytes"):
+        Ed25519(known={"them": b"short"})

@@ -9,11 +9,13 @@ it. It must never decode a message, and never trust a key that was not given by 
 from __future__ import annotations
 
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 from weft._kernel import Delivery
+from weft.model.errors import ConfigError
 
 SIGNATURE = "x-opt-weft-signature"
 KEY_ID = "x-opt-weft-signed-by"
@@ -22,7 +24,7 @@ CONTEXT = b"weft signature 1"
 """What every signature is over as well, so that it is good for nothing else."""
 
 
-class Signer:
+class Signer(ABC):
     """Signs bare messages and checks signatures; a kind of key is a subclass with `sign` and `is_right`."""
 
     algorithm = ""
@@ -31,13 +33,13 @@ class Signer:
         self.key_id = key_id
         self.can_sign = can_sign
 
+    @abstractmethod
     def sign(self, data: bytes) -> bytes:
         """The signature over some bytes, by the own key."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_right(self, data: bytes, signature: bytes, key_id: str) -> bool | None:
         """Is this the signature of that key over the bytes? None if the key is not known."""
-        raise NotImplementedError
 
     def footer(self, bare: bytes) -> dict[str, Any] | None:
         """What stands behind the body of a message that is sent."""
@@ -102,11 +104,17 @@ class Ed25519(Signer):
     def __init__(
         self, private: bytes | None = None, key_id: str = "default", *, known: Mapping[str, bytes] | None = None
     ) -> None:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+        try:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+        except ImportError:
+            raise ConfigError("Ed25519 needs the package cryptography: install weft[sign]") from None
 
         super().__init__(key_id, can_sign=private is not None)
-        self._keys = {name: Ed25519PublicKey.from_public_bytes(key) for name, key in (known or {}).items()}
-        self._private = None if private is None else Ed25519PrivateKey.from_private_bytes(private)
+        try:
+            self._keys = {name: Ed25519PublicKey.from_public_bytes(key) for name, key in (known or {}).items()}
+            self._private = None if private is None else Ed25519PrivateKey.from_private_bytes(private)
+        except ValueError as error:
+            raise ConfigError(f"a key of Ed25519 is 32 bytes: {error}") from None
         if self._private is not None:
             self._keys[key_id] = self._private.public_key()
 

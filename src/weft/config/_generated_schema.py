@@ -133,7 +133,7 @@ ENTITIES = (
             Attribute("address", "string", "`HOST:PORT` to listen on; port 0 takes a free one.", default="127.0.0.1:15672"),
             Attribute("tls_cert", "string", "File with the certificate chain in PEM; makes it HTTPS. Relative to the configuration file."),
             Attribute("tls_key", "string", "File with the private key of `tls_cert`, without a passphrase."),
-            Attribute("origins", "strings", "Web sites whose pages may connect by WebSocket, such as `https://shop.example`; `*` lets any. Pages of this address may always; programs that are no browsers are not asked.", default=()),
+            Attribute("origins", "strings", "Web sites whose pages may connect by WebSocket, such as `https://shop.example`; `*` lets any. Programs that are no browsers are not asked.", default=()),
         ),
     ),
     Entity(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from weft.model.errors import Unavailable
@@ -46,20 +45,14 @@ def names_here() -> list[str]:
     return sorted(_LISTENERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepting:
-    """Who takes a connection, and what its transport tells of the peer (`peername`, `sslcontext`)."""
-
-    factory: Callable[[], asyncio.Protocol]
-    known: Mapping[str, Any]
-
-
-def accept_here(accepting: Accepting, protocol: asyncio.Protocol) -> None:
-    """Connect a protocol on this loop to one that a factory makes on it, for a peer that came some other way."""
+def accept_here(factory: Callable[[], asyncio.Protocol], known: Mapping[str, Any], protocol: asyncio.Protocol) -> None:
+    """Connect a protocol to one that a factory makes, on this loop, for a peer that came some other way; `known` is
+    what the transport tells of it (`peername`, `sslcontext`).
+    """
     loop = asyncio.get_running_loop()
-    ours, theirs = MemoryTransport(loop), MemoryTransport(loop, accepting.known)
+    ours, theirs = MemoryTransport(loop), MemoryTransport(loop, known)
     ours.pair(protocol, theirs)
-    _accept(theirs, accepting.factory, ours)
+    _accept(theirs, factory, ours)
     protocol.connection_made(ours)
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
-from weft.net.memory import Accepting, accept_here
+from weft.net.memory import accept_here
 
 SUBPROTOCOL = "amqp"
 PATH = "/amqp"
@@ -28,7 +27,7 @@ class WebSockets:
     """The handler of `PATH`: each upgrade becomes a connection of the node."""
 
     def __init__(self, accept: Callable[[], asyncio.Protocol], origins: Collection[str]) -> None:
-        """`origins` are the sites whose pages may connect, besides this node's own."""
+        """`origins` are the sites whose pages may connect."""
         self._accept = accept
         self._origins = frozenset(origins)
         self._peers: set[_Peer] = set()
@@ -41,8 +40,9 @@ class WebSockets:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve one peer until it or the node ends."""
         origin = request.headers.get("Origin")
-        if origin is not None and not self._may(origin, request.host):
-            # The browser of a user on this machine counts as local, and would be let in as guest: by any page.
+        if origin is not None and not {origin, "*"} & self._origins:
+            # The browser of a user on this machine counts as local, and would be let in as guest: by any page. What the
+            # request calls our own name proves nothing, since whoever owns a name may let it lead here.
             return web.Response(status=403, text=f"pages of {origin} may not connect here: see [http] origins\n")
         socket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,), max_msg_size=MESSAGE_BYTES_MAX, heartbeat=SILENCE_S, compress=False
@@ -53,7 +53,7 @@ class WebSockets:
         transport = request.transport
         known = {name: transport.get_extra_info(name) if transport else None for name in ("peername", "sslcontext")}
         peer = _Peer()
-        accept_here(Accepting(self._accept, known), peer)
+        accept_here(self._accept, known, peer)
         self._peers.add(peer)
         sender = asyncio.create_task(peer.send_all(socket))
         try:
@@ -63,9 +63,6 @@ class WebSockets:
             peer.transport.close()
             await sender
         return socket
-
-    def _may(self, origin: str, host: str) -> bool:
-        return origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host
 
 
 async def _read_all(socket: web.WebSocketResponse, peer: _Peer) -> None:

@@ -71,15 +71,15 @@ async def make(node: weft.Node) -> None:
     for kind in ("policy", "operator_policy"):
         await create(kind, "p", pattern="^none$", apply_to="queues", definition={"max-length": 10})
     await create("exchange", "x", type="topic")
-    await create("queue", "work", arguments={"x-barrier": "message-id"})
+    await create("queue", "jobs", arguments={"x-barrier": "message-id"})
     await create("stream", "log")
-    await create("binding", "", source="x", destination="work", routing_key="order.#")
+    await create("binding", "", source="x", destination="jobs", routing_key="order.#")
     await create("uplink", "there", urls=["amqp://127.0.0.1:1"])
     await create("route", "r", link="there", kind="static", exchange="x", key="far.#")
     await create("directory", "/settings/color", value={"is": "blue"})
     queue = {"x-weft-service": "payments"}
     await create("queue", "payments.request.impl", arguments=queue)
-    await create("rule", "too-long", object="queue work", attribute="ready", threshold=10)
+    await create("rule", "too-long", object="queue jobs", attribute="ready", threshold=10)
     crossed = {"class": "rule", "kind": "crossed", "object": "too-long", "values": {}}
     await manager.call(caller, "node", "/", "here", "tell", crossed)
     progress = {"class": "query", "kind": "progress", "object": "q", "values": {"rows": 1}}
@@ -97,14 +97,14 @@ async def work(channel: aio_pika.abc.AbstractChannel) -> None:
     await channel.set_qos(prefetch_count=100)
     served = await channel.get_queue("payments.request.impl")
     await served.consume(asyncio.Queue().put)
-    for name, count, arguments in (("work", SENT, {}), ("log", APPENDED, {"x-stream-offset": "first"})):
+    for name, count, arguments in (("jobs", SENT, {}), ("log", APPENDED, {"x-stream-offset": "first"})):
         queue = await channel.get_queue(name)
         taken: asyncio.Queue[aio_pika.abc.AbstractIncomingMessage] = asyncio.Queue()
         await queue.consume(taken.put, arguments=arguments)
         async with asyncio.timeout(30):
             for _ in range(count):
                 await (await taken.get()).ack()
-    await channel.get_queue("work")  # its answer comes after everything before it was done
+    await channel.get_queue("jobs")  # its answer comes after everything before it was done
 
 
 async def hear(events: Any, seen: list[tuple[str, str, str]], wanted: set[tuple[str, str]]) -> None:
@@ -150,10 +150,10 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "uplink": ("there", {"connects": 0}),
     "route": ("r", {"mended": 0}),
     "exchange": ("x", {"messages_in": SENT + 1, "bindings": 1}),
-    "queue": ("work", {"published": SENT, "delivered": SENT, "settled": SENT, "ready": 0, "duplicate": 1}),
+    "queue": ("jobs", {"published": SENT, "delivered": SENT, "settled": SENT, "ready": 0, "duplicate": 1}),
     "stream": ("log", {"appended": APPENDED, "read": APPENDED, "readers": 1, "next_offset": APPENDED}),
-    "binding": ("x/queue/work/order.%23", {"matched": SENT + 1}),
-    "barrier": ("queue/work", {"ids": SENT, "duplicate": 1}),
+    "binding": ("x/queue/jobs/order.%23", {"matched": SENT + 1}),
+    "barrier": ("queue/jobs", {"ids": SENT, "duplicate": 1}),
     "rule": ("too-long", {"fired": 1, "state": "crossed"}),
     "user": ("guest", {"connections": 1}),
     "permission": ("u", {}),
@@ -173,7 +173,7 @@ def test_a_class_has_properties_and_statistics(life: Life, item: Any) -> None:
     rows = life.rows[item.name]
     if item.name == "link":
         by_queue = {row["queue"]: row["delivered"] for row in rows.values()}
-        assert by_queue == {"work": SENT, "log": APPENDED, "payments.request.impl": 0}
+        assert by_queue == {"jobs": SENT, "log": APPENDED, "payments.request.impl": 0}
         return
     name, counted = COUNTED[item.name]
     row = rows[name] if name else next(iter(rows.values()))
@@ -192,7 +192,7 @@ def test_a_class_tells_of_itself(life: Life, item: Any) -> None:
 
 
 def test_types_of_messages_have_latencies(life: Life) -> None:
-    for row in (life.rows["queue"]["work"], life.rows["node"]["here"]):
+    for row in (life.rows["queue"]["jobs"], life.rows["node"]["here"]):
         order = row["types"]["order"]
         assert order["count"] == SENT
         assert 0 <= order["p50_us"] <= order["p90_us"] <= order["p99_us"] <= order["max_us"]
