@@ -59,7 +59,9 @@ struct Found {
     until_ns: u64,
 }
 
-/// Positions, as the first and the last of each run: nodes are asked in order, so a backlog of any length is a few runs.
+/// Positions, as the first and the last of each run.
+///
+/// Nodes are asked in order, so a backlog of any length is a few runs.
 #[derive(Debug, Default)]
 struct Runs(BTreeMap<u64, u64>);
 
