@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pika
@@ -193,7 +194,8 @@ async def split(network: Network, at: str, count: int, talk: str, done: Counter[
     """Publish at one node and tell who did the work."""
     done.clear()
     async with weft.connect(network.url(at)) as client:
-        await client.send_many(f"service://{SERVICE}", [b"a user was born"] * count)
+        now = datetime.now(UTC)  # so that the pipeline can tell how long they took
+        await client.send_many(f"service://{SERVICE}", [b"a user was born"] * count, created_at=now)
     await until(done, count)
     here = "/".join(str(done[name]) for name in WORK_S)
     say(f"    {count} requests written at {at}: {' and '.join(WORK_S)} did {here} (in the talk {talk})")

@@ -411,6 +411,8 @@ class Node:
             life.callback(Folder(folder).close)
             store = Store(folder / DEFINITIONS)
         life.callback(store.close)
+        with store.transaction():
+            store.put_node_name(self.name)
         return store
 
     def _make_management(

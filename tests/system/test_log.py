@@ -93,7 +93,7 @@ PROPERTIES_SHOWN = {
     "ttl_ms": 600000,
     "durable": True,
     "redelivered": False,
-    "trace": ["edge-1", "core-2"],
+    "trace": ["edge-1", "core-2", "here"],
     "body_bytes": 6,
     "body": b"\x00body\xff",
 }
@@ -156,7 +156,7 @@ PROPERTIES10_SHOWN = {
     "priority": 9,
     "ttl_ms": 60000,
     "durable": True,
-    "trace": ["edge-1", "core-2"],
+    "trace": ["edge-1", "core-2", "here"],
     "body_bytes": 4,
     "body": b"data",
 }

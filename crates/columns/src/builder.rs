@@ -157,7 +157,7 @@ impl Builder {
                 (_, Buffer::Headers(to)) => {
                     put_headers(to, &mut self.headers, &facts.headers, &mut self.scratch);
                 }
-                (_, Buffer::Trace(to)) => put_trace(to, &facts.trace),
+                (_, Buffer::Trace(to)) => put_trace(to, &facts.trace, &self.constants.origin),
                 (column, Buffer::Text(to)) => put_text(to, facts.text(*column)),
                 (_, Buffer::Int32(_) | Buffer::Int64(_) | Buffer::Time(_) | Buffer::Bool(_)) => {}
             }
@@ -304,7 +304,13 @@ fn put_headers(
     let _ = to.append(there);
 }
 
-fn put_trace(to: &mut ListBuilder<StringBuilder>, trace: &Trace<'_>) {
-    trace.nodes().for_each(|node| to.values().append_value(node));
+/// Each node adds itself when it forwards a message, so the last one, which did not, is added here.
+fn put_trace(to: &mut ListBuilder<StringBuilder>, trace: &Trace<'_>, own: &str) {
+    if !trace.is_absent() {
+        trace.nodes().for_each(|node| to.values().append_value(node));
+        if !own.is_empty() {
+            to.values().append_value(own);
+        }
+    }
     to.append(!trace.is_absent());
 }

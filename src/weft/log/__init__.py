@@ -14,7 +14,7 @@ from pathlib import Path
 from weft._kernel import LogReader
 from weft.model.errors import Unavailable
 from weft.model.events import Table
-from weft.store.snapshot import read_queues
+from weft.store.snapshot import read_snapshot
 
 DEFINITIONS = "definitions.sqlite"
 MESSAGES = "messages"
@@ -31,6 +31,8 @@ class StoredQueue:
     name: str
     number: int
     arguments: Table
+    node: str = ""
+    """The node that keeps it; empty if its folder does not tell."""
 
     @property
     def is_stream(self) -> bool:
@@ -43,14 +45,15 @@ def stored_queues(data_dir: Path | str) -> list[StoredQueue]:
     folder = Path(data_dir)
     if not (folder / DEFINITIONS).is_file():
         raise Unavailable(f"there is no node's data in {folder}")
-    queues = [StoredQueue(q.vhost, q.name, q.number, q.arguments) for q in read_queues(folder / DEFINITIONS)]
+    found = read_snapshot(folder / DEFINITIONS)
+    queues = [StoredQueue(q.vhost, q.name, q.number, q.arguments, found.node) for q in found.queues]
     return sorted(queues, key=lambda queue: (queue.vhost, queue.name))
 
 
 def open_log(data_dir: Path | str, vhost: str, stream: str, *, shard: int = 0, origin: str = "") -> LogReader:
-    """A reader of one stream or durable queue; `shard` and `origin` are what those columns shall say."""
+    """A reader of one stream or durable queue; `origin` is the node's name, if not what the folder says."""
     for queue in stored_queues(data_dir):
         if (queue.vhost, queue.name) == (vhost, stream):
             folder = os.fspath(Path(data_dir) / MESSAGES)
-            return LogReader(folder, queue.number, stream=stream, shard=shard, origin=origin)
+            return LogReader(folder, queue.number, stream=stream, shard=shard, origin=origin or queue.node)
     raise Unavailable(f"no stream or durable queue '{stream}' in vhost '{vhost}' of {data_dir}")

@@ -55,7 +55,7 @@ def html(store: Store) -> str:
 
 def text(store: Store) -> str:
     """The same in a few lines."""
-    told = [f"{name + ':':<22}{value}" for name, value in _summary(store)]
+    told = [f"{name + ':':<26}{value}" for name, value in _summary(store)]
     rows = _by_address(store.gold_rows("traffic"))
     if rows:
         told += ["", f"{'address':<32}{'messages':>10}{'per s':>10}{'p50 ms':>9}{'p99 ms':>9}"]

@@ -39,6 +39,7 @@ class Files:
     folder: str
     vhost: str = "/"
     _queues: list[StoredQueue] = field(default_factory=list, repr=False)
+    _node: str = field(default="", repr=False)
     _stamp: tuple[int, ...] = field(default=(), repr=False)
     _readers: dict[int, LogReader] = field(default_factory=dict, repr=False)
 
@@ -75,15 +76,17 @@ class Files:
             found = [queue for queue in stored_queues(self.folder) if queue.is_stream and queue.vhost == self.vhost]
             # A stream in parts holds nothing itself.
             self._queues = [queue for queue in found if PARTITIONS not in queue.arguments]
+            self._node = next((queue.node for queue in found), "")
             self._stamp = stamp
         return self._queues
 
     def _reader(self, number: int, stream: str, shard: int) -> LogReader:
         if number not in self._readers:
             folder = os.path.join(self.folder, MESSAGES)
-            self._readers[number] = LogReader(
-                folder, number, stream=stream, shard=shard, origin=_node_name(self.folder)
-            )
+            self._streams()
+            # Folders of nodes that did not yet write their names down are called after them, as a rule.
+            node = self._node or Path(self.folder).resolve().name
+            self._readers[number] = LogReader(folder, number, stream=stream, shard=shard, origin=node)
         return self._readers[number]
 
 
@@ -105,8 +108,3 @@ def _stamp(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_mtime_ns, found.st_size
-
-
-def _node_name(folder: str) -> str:
-    """The node's name, which is that of its folder unless the operator chose otherwise."""
-    return Path(folder).resolve().name

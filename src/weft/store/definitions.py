@@ -33,6 +33,9 @@ from weft.store.records import (
 )
 from weft.store.tables import decode_table, encode_table
 
+NODE = "node"
+"""The kind of object that says whose definitions these are."""
+
 _IN_VHOST = ("permissions", "topic_permissions", "policies", "parameters", "exchanges", "queues", "bindings")
 
 
@@ -238,6 +241,12 @@ class Store:
             binding.vhost,
             *binding.identity,
         )
+
+    def put_node_name(self, name: str) -> None:
+        """Whose definitions these are: readers of files want to know, and cannot ask."""
+        if list(self.objects(NODE)) != [name]:
+            self._write("DELETE FROM objects WHERE kind = ?", NODE)
+            self.put_object(NODE, name, {})
 
     # objects: links, routes, directory entries
 

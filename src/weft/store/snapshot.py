@@ -12,24 +12,34 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.model.errors import Unavailable
-from weft.store.definitions import Store
+from weft.store.definitions import NODE, Store
 from weft.store.records import Queue
 
 TRIES_MAX = 8
 WAL_HEADER_BYTES = 32
 
 
-def read_queues(path: Path) -> list[Queue]:
-    """The durable queues that a definitions file has."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What readers of files ask for."""
+
+    node: str
+    """The name of the node that last used the file; empty if none told."""
+    queues: list[Queue]
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """The durable queues that a definitions file has, and whose it is."""
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         copy = Path(folder) / path.name
         _copy(path, copy)
         store = Store(copy)
         try:
-            return store.queues()
+            return Snapshot(next(iter(store.objects(NODE)), ""), store.queues())
         finally:
             store.close()
 

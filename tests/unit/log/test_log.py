@@ -25,9 +25,9 @@ async def node(tmp_path: Path) -> AsyncIterator[weft.Node]:
         yield node
 
 
-async def send(node: weft.Node, address: str, *bodies: str) -> None:
+async def send(node: weft.Node, address: str, *bodies: str, **properties: Any) -> None:
     for body in bodies:
-        await node.send(address, body, delivery_mode=2)
+        await node.send(address, body, delivery_mode=2, **properties)
 
 
 def bodies(stream: object) -> list[bytes]:
@@ -86,6 +86,19 @@ async def test_a_stream_outlives_its_node(tmp_path: Path) -> None:
         log = open_log(tmp_path, "/", "s")
         assert log.offsets() == (0, 10 * (round_ + 1))
         assert bodies(log.read(10 * round_)) == [f"{round_}.{number}".encode() for number in range(10)]
+
+
+async def test_files_tell_the_name_of_the_node_that_used_them_last(tmp_path: Path) -> None:
+    for name in ("edge", "edge", "renamed"):
+        async with weft.Node(name=name, data_dir=tmp_path) as node:
+            node.declare_queue("s", durable=True, arguments=STREAM)
+            await send(node, "s", "from elsewhere", headers={"x-weft-trace": ["far"]})
+            await send(node, "s", "here")
+        table: Any = pa.table(open_log(tmp_path, "/", "s").read(columns=["origin", "trace"]))
+        assert table.to_pylist()[-2:] == [
+            {"origin": "far", "trace": ["far", name]},
+            {"origin": name, "trace": None},
+        ]
 
 
 async def test_the_folder_of_a_running_node_names_its_queues(node: weft.Node, tmp_path: Path) -> None:
