@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 280
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 36
+LEFT, RIGHT, TOP, BOTTOM = 64, 32, 16, 36
 SERIES_MAX = 8
 """Colours of the page; more lines than that nobody can tell apart."""
 
