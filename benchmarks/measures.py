@@ -22,6 +22,7 @@ from typing import Any
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
 from kept import backlog, streams
+from network import network
 
 import peers
 
@@ -282,5 +283,6 @@ MEASURES = (
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),
+    Measure("network", network, False, "round trips over two nodes, balance, bindings, and a gateway that dies"),
     Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -193,21 +193,18 @@ static int ascending(const void *left, const void *right) {
 
 /* ---- accounts ---- */
 
-static FILE *broker_file(const char *name) {
+static FILE *broker_file(long pid, const char *name) {
     char path[64];
-    int pid = (int)number("pid");
-    if (!pid) return NULL;
-    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    snprintf(path, sizeof path, "/proc/%ld/%s", pid, name);
     FILE *file = fopen(path, "r");
-    if (!file) fail("pid=%d: %s: %s", pid, path, strerror(errno));
+    if (!file) fail("pid=%ld: %s: %s", pid, path, strerror(errno));
     return file;
 }
 
-double broker_cpu_s(void) {
+static double process_cpu_s(long pid) {
     char line[1024];
     unsigned long user = 0, system = 0;
-    FILE *file = broker_file("stat");
-    if (!file) return 0;
+    FILE *file = broker_file(pid, "stat");
     char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL; /* names may hold anything but this */
     fclose(file);
     if (!name_end ||
@@ -216,11 +213,19 @@ double broker_cpu_s(void) {
     return (double)(user + system) / sysconf(_SC_CLK_TCK);
 }
 
+/* Where messages pass several brokers, pid lists them all, with commas between. */
+double broker_cpu_s(void) {
+    double sum_s = 0;
+    char *next = (char *)text("pid");
+    for (long pid; (pid = strtol(next, &next, 10)) > 0; next += *next == ',') sum_s += process_cpu_s(pid);
+    return sum_s;
+}
+
 double broker_rss_kb(void) {
     char line[256];
-    long kb = 0;
-    FILE *file = broker_file("status");
-    if (!file) return 0;
+    long kb = 0, pid = atol(text("pid")); /* of the first */
+    if (!pid) return 0;
+    FILE *file = broker_file(pid, "status");
     while (fgets(line, sizeof line, file))
         if (sscanf(line, "VmRSS: %ld", &kb) == 1) break;
     fclose(file);
@@ -295,7 +300,7 @@ void report_samples(const char *prefix, struct samples *samples) {
 }
 
 void report_meter(const struct meter *meter, double units) {
-    bool knows_broker = number("pid") > 0;
+    bool knows_broker = atol(text("pid")) > 0;
     double other_s = meter->machine_s - meter->self_s - meter->broker_s;
     report("client_cpu_us", meter->self_s / units * 1e6);
     if (!knows_broker) return; /* without its pid the broker itself would count as a disturbance */

@@ -12,6 +12,7 @@
 #include <amqp_tcp_socket.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,12 +43,12 @@ static void check(amqp_rpc_reply_t reply, const char *what) {
          (char *)close->reply_text.bytes);
 }
 
-static connection_t dial(void) {
+static connection_t dial_to(const char *port) {
     connection_t connection = amqp_new_connection();
     amqp_socket_t *socket = connection ? amqp_tcp_socket_new(connection) : NULL;
     if (!socket) fail("no memory for a connection");
-    int status = amqp_socket_open(socket, text("host"), (int)number("port"));
-    if (status) fail("connect to %s:%s: %s", text("host"), text("port"), amqp_error_string2(status));
+    int status = amqp_socket_open(socket, text("host"), atoi(port));
+    if (status) fail("connect to %s:%s: %s", text("host"), port, amqp_error_string2(status));
     check(amqp_login(connection, text("vhost"), 0, FRAME_BYTES_MAX, 0, AMQP_SASL_METHOD_PLAIN, text("user"),
                      text("password")),
           "log in");
@@ -55,6 +56,8 @@ static connection_t dial(void) {
     check(amqp_get_rpc_reply(connection), "open a channel");
     return connection;
 }
+
+static connection_t dial(void) { return dial_to(text("port")); }
 
 static void hang_up(connection_t connection) {
     check(amqp_connection_close(connection, AMQP_REPLY_SUCCESS), "close the connection");
@@ -89,12 +92,17 @@ static void delete_queue(connection_t connection, const char *name) {
     check(amqp_get_rpc_reply(connection), "delete the queue");
 }
 
-static void publish(connection_t connection, const char *key, const void *from, size_t length, int delivery_mode) {
+static void publish_to(connection_t connection, const char *exchange, const char *key, const void *from, size_t length,
+                       int delivery_mode) {
     amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = delivery_mode};
     amqp_bytes_t message = {length, (void *)from};
-    int status =
-        amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(key), 0, 0, &properties, message);
+    int status = amqp_basic_publish(connection, 1, amqp_cstring_bytes(exchange), amqp_cstring_bytes(key), 0, 0,
+                                    &properties, message);
     if (status) fail("publish: %s", amqp_error_string2(status));
+}
+
+static void publish(connection_t connection, const char *key, const void *from, size_t length, int delivery_mode) {
+    publish_to(connection, "", key, from, length, delivery_mode);
 }
 
 static void subscribe(connection_t connection, const char *name, bool no_ack) {
@@ -370,17 +378,19 @@ static void drain(void) {
 static atomic_bool trips_over;
 
 static void *echo(void *unused) {
-    connection_t connection = dial();
-    declare(connection, queue_name, false, false);
+    connection_t connection = dial_to(*text("echo_port") ? text("echo_port") : text("port"));
+    bool made_before = number("leave");
+    declare(connection, queue_name, false, made_before);
     subscribe(connection, queue_name, true);
     flow_ready();
     while (!trips_over) {
         amqp_envelope_t envelope;
         if (!next(connection, &envelope)) continue;
-        publish(connection, reply_name, envelope.message.body.bytes, envelope.message.body.len, TRANSIENT);
+        amqp_bytes_t answer = envelope.message.body;
+        publish_to(connection, text("reply_exchange"), reply_name, answer.bytes, answer.len, TRANSIENT);
         amqp_destroy_envelope(&envelope);
     }
-    delete_queue(connection, queue_name);
+    if (!made_before) delete_queue(connection, queue_name);
     hang_up(connection);
     return unused;
 }
@@ -392,7 +402,8 @@ static struct meter round_trips(struct samples *samples) {
     pthread_t other = start_thread(echo, NULL);
     flow_wait_ready();
     connection_t connection = dial();
-    declare(connection, reply_name, false, false);
+    bool made_before = number("leave");
+    declare(connection, reply_name, false, made_before);
     subscribe(connection, reply_name, true);
     double secs = number("secs"), started_s = now_s();
     for (long trip = -(samples->count_max / 10); trip < samples->count_max && now_s() - started_s < secs; trip++) {
@@ -409,7 +420,7 @@ static struct meter round_trips(struct samples *samples) {
     meter_stop(&meter);
     trips_over = true;
     pthread_join(other, NULL);
-    delete_queue(connection, reply_name);
+    if (!made_before) delete_queue(connection, reply_name);
     hang_up(connection);
     if (!samples->count) fail("secs=%s was over before the warm-up was", text("secs"));
     return meter;
@@ -550,7 +561,7 @@ static const struct mode modes[] = {
     {"thr", thr, "transient messages, no confirms, consumer without acks (size, count or secs, fast)"},
     {"reliable", reliable, "durable queue, persistent, confirmed, acknowledged (window, prefetch, ack_every, qtype)"},
     {"paced", paced, "rate messages a second, whatever happens; their age on arrival (rate, secs, size)"},
-    {"rtt", rtt, "client, queue, echo, reply queue, client; one at a time (size, count)"},
+    {"rtt", rtt, "client, queue, echo, reply queue, client; one at a time (size, count, echo_port, reply_exchange, leave)"},
     {"churn", churn, "connect, open a channel, publish one, close (workers, secs)"},
     {"conns", conns, "idle connections: memory of each, round trips before and with them (conns, trips, hold)"},
     {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold, durable, leave)"},
@@ -564,7 +575,7 @@ static struct option options[] = {
     {"user", "guest", "authenticated with PLAIN"},
     {"password", "guest", ""},
     {"vhost", "/", ""},
-    {"pid", "0", "the broker's process: its CPU and memory are then measured"},
+    {"pid", "0", "the broker's process, or several with commas: CPU and memory are then measured"},
     {"queue", "", "name of the queue; empty: one of this run's own"},
     {"tap", "0", "1: everything the queue gets is copied into a stream (thr, reliable; weft only)"},
     {"qtype", "", "x-queue-type to declare with, such as quorum"},
@@ -573,7 +584,9 @@ static struct option options[] = {
     {"secs", "5", "how long to publish, at most"},
     {"fast", "0", "1: encode once, write 64 KiB at a time, count frames (thr, backlog)"},
     {"durable", "0", "1: a durable queue, persistent messages (backlog, drain)"},
-    {"leave", "0", "1: leave the messages where they are (backlog)"},
+    {"leave", "0", "1: leave the messages where they are (backlog), use queues that are there (rtt)"},
+    {"echo_port", "", "where the echo of rtt is, if not at the same broker; something must carry messages between"},
+    {"reply_exchange", "", "what the echo publishes to; the reply queue's name is the key"},
     {"window", "1000", "messages published and not yet confirmed"},
     {"prefetch", "1000", "messages delivered and not yet acknowledged"},
     {"ack_every", "100", "acknowledge so many at once"},

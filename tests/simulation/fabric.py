@@ -22,7 +22,7 @@ from simulation.loop import NODE, VirtualLoop, invented
 from simulation.shapes import Edge, distances, edges, neighbours
 from simulation.wire import Wire
 from weft.config import Configuration
-from weft.federation.bridges import bridge_name
+from weft.federation.bridges import bridge_name, pushed_bridge_name
 from weft.server import Node
 
 EXCHANGE = "news"
@@ -156,8 +156,10 @@ class World:
     def _route(self, one: str, other: str, direction: str) -> None:
         options = {"exchange": EXCHANGE, "direction": direction, "durable": False}
         name = self._at(one, lambda: self.nodes[one].add_route(other, "dynamic", **options))
-        source, destination = (other, one) if direction == "pull" else (one, other)
-        self.bridges.append((source, destination, bridge_name(destination, name)))
+        if direction == "pull":
+            self.bridges.append((other, one, bridge_name(one, name)))
+        else:
+            self.bridges.append((one, other, pushed_bridge_name(one, name)))
 
     def _is_up(self) -> bool:
         return all(

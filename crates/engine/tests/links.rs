@@ -21,11 +21,33 @@ fn a_pull_takes_every_message_once_and_in_order() {
     fill(&mut a, "q", 1_000);
     fill(&mut b, "here", 0);
     b.apply(open(order(wire.dialler.raw(), 1, Direction::Pull, "q", "here")));
-    wire.carry(&mut b, &mut a);
+    wire.settle(&mut b, &mut a);
     assert_eq!(attached(&b), [1]);
     assert_eq!((a.queue("q"), b.queue("here")), ((0, 0, 1), (1_000, 0, 0)));
     let expected: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
     assert_eq!(texts(&drain(&mut b, "here")), expected);
+}
+
+#[test]
+fn an_answer_waits_for_a_message_to_leave_with_or_a_moment() {
+    let (mut a, mut b, wire) = two();
+    fill(&mut a, "q", 1);
+    fill(&mut a, "there", 0);
+    fill(&mut b, "here", 0);
+    fill(&mut b, "out", 0);
+    b.apply(open(order(wire.dialler.raw(), 1, Direction::Pull, "q", "here")));
+    b.apply(open(order(wire.dialler.raw(), 2, Direction::Push, "there", "out")));
+    wire.carry(&mut b, &mut a);
+    assert_eq!((a.queue("q"), b.queue("here").0), ((0, 1, 1), 1), "it is there, and has not said so");
+    fill(&mut b, "out", 1);
+    wire.carry(&mut b, &mut a);
+    assert_eq!(a.queue("q"), (0, 0, 1), "the answer left with a message");
+    assert_eq!((a.queue("there").0, b.queue("out")), (1, (0, 1, 1)), "and so may the next one");
+    fill(&mut a, "q", 300);
+    wire.carry(&mut b, &mut a);
+    assert!(a.queue("q").1 < 300, "many do not wait");
+    wire.settle(&mut b, &mut a);
+    assert_eq!((a.queue("q"), b.queue("out")), ((0, 0, 1), (0, 0, 1)), "nor does any for long");
 }
 
 #[test]
@@ -87,7 +109,7 @@ fn what_nobody_takes_goes_back_and_comes_again_when_somebody_does() {
         (pull.exchange, pull.routing_key, pull.refusal) =
             (Some("amq.topic".to_owned()), Some("a.b".to_owned()), refusal);
         b.apply(open(pull));
-        wire.carry(&mut b, &mut a);
+        wire.settle(&mut b, &mut a);
         assert_eq!(a.queue("q").0 + a.queue("q").1, left, "{refusal:?}");
         let mut client = Client::connect(&mut b);
         client.declare(&mut b, "here", |_| ());
@@ -213,7 +235,7 @@ fn a_closed_link_gives_back_what_it_had_and_its_name() {
     wire.carry(&mut b, &mut a);
     assert_eq!((detached(&b).len(), attached(&b).len(), a.queue("q")), (1, 0, (10, 0, 0)));
     b.apply(open(order(conn, 1, Direction::Pull, "q", "here")));
-    wire.carry(&mut b, &mut a);
+    wire.settle(&mut b, &mut a);
     assert_eq!((attached(&b), a.queue("q"), b.queue("here").0), (vec![1], (0, 0, 1), 10));
     b.apply(vec![Change::CloseLink { conn, link: 1, closed: true }, Change::CloseLink { conn, link: 1, closed: true }]);
     wire.carry(&mut b, &mut a);

@@ -348,7 +348,7 @@ fn a_message_of_a_queue_may_go_in_circles_and_is_still_not_doubled() {
         wire = Wire::dial(&mut b, &mut a, anonymous());
         wire.carry(&mut b, &mut a);
         b.apply(open(circling(wire.dialler.raw(), 1, direction)));
-        wire.carry(&mut b, &mut a);
+        wire.settle(&mut b, &mut a);
         let conn = wire.dialler.raw();
         b.apply(vec![Change::CloseLink { conn, link: 1, closed: true }]);
         wire.carry(&mut b, &mut a);

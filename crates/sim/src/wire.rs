@@ -11,6 +11,8 @@ use crate::node::Node;
 
 /// Rounds after which two nodes that still talk are taken to be in a loop.
 const ROUNDS_MAX: usize = 100_000;
+/// As long as an answer may wait at a node for a message to leave with.
+const ANSWERS_WAIT_MS_MAX: u64 = 5;
 
 /// A connection between two nodes: its end at the one that dialled, and at the other.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,15 @@ impl Wire {
             }
         }
         panic!("the nodes still talk after {ROUNDS_MAX} rounds");
+    }
+
+    /// Carries, and lets a moment pass, after which answers leave that waited for company.
+    pub fn settle(&self, dialler: &mut Node, listener: &mut Node) {
+        self.carry(dialler, listener);
+        for node in [&mut *dialler, &mut *listener] {
+            node.advance_ms(ANSWERS_WAIT_MS_MAX);
+        }
+        self.carry(dialler, listener);
     }
 
     /// Both ends are told that the socket is gone.

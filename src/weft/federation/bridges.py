@@ -4,7 +4,8 @@ Owns which queues of this node are bridges, for whom, and how far each destinati
 `reflect`, `verify` and `withdraw` messages come in; changes of bindings and the answers go out.
 It must not trust its memory about bindings: differences are taken against what the broker really has.
 Rule: a bridge queue is as durable as its route, so messages wait for a destination that is away, until its `expires`
-(docs/decisions/0010).
+(docs/decisions/0010). A route that this node pushes has one queue, whichever of its link's peers takes from it now
+(docs/decisions/0027).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from weft.model.errors import Refused
 from weft.model.services import BRIDGE_ARGUMENT
 
 PREFIX = "weft.bridge."
+PUSHED = ">"
+"""Begins the name in place of a destination's: none is called so."""
 NAME_BYTES_MAX = 255
 KEYS_MAX = 1_000_000
 """Keys one destination may ask for: beyond this it should bind by pattern."""
@@ -34,6 +37,13 @@ def bridge_name(node: str, route: str) -> str:
     if len(name.encode()) <= NAME_BYTES_MAX:
         return name
     return f"{PREFIX}{node}:{hashlib.sha256(route.encode()).hexdigest()[:32]}"
+
+
+def pushed_bridge_name(node: str, route: str) -> str:
+    """The queue of a route that a node pushes: the same whichever peer its link leads to, so that the next gateway
+    gets what waited for the last one.
+    """
+    return bridge_name(PUSHED + node, route)
 
 
 @dataclass(slots=True)
@@ -78,10 +88,10 @@ class Bridges:
 
     def on_reflect(self, vhost: str, said: Said) -> Reply:
         """A destination asks for keys."""
-        route, exchange = said.text("route"), said.text("exchange")
+        exchange = said.text("exchange")
         place = _place(said)
         try:
-            return self._reflect(vhost, said, exchange, bridge_name(said.node, route), place)
+            return self._reflect(vhost, said, exchange, self._queue_for(said), place)
         except Refused as refused:
             return Reply(answer=control.encode("refused", self._node, **place, text=str(refused)))
 
@@ -124,14 +134,18 @@ class Bridges:
         answer = control.encode("reflected", self._node, **place, queue=queue, mended=mended)
         return Reply(changes, answer, touched)
 
+    def _queue_for(self, said: Said) -> str:
+        """The queue that a destination speaks of: by its own route, or by one of ours that it was invited to."""
+        route = said.text("route")
+        return pushed_bridge_name(self._node, route) if said.flag("invited") else bridge_name(said.node, route)
+
     def _make_queue(self, vhost: str, queue: str, said: Said) -> list[Change]:
         arguments = {BRIDGE_ARGUMENT: said.node, "x-expires": max(1, said.number("expires_ms", 86_400_000))}
         return self._desk.make_queue(vhost, queue, durable=said.flag("durable"), arguments=arguments)
 
     def on_verify(self, vhost: str, said: Said) -> Reply:
         """A destination asks whether its bindings are as it believes."""
-        route, exchange = said.text("route"), said.text("exchange")
-        queue = bridge_name(said.node, route)
+        queue, exchange = self._queue_for(said), said.text("exchange")
         place = _place(said)
         keys = self._desk.keys_of_queue(vhost, exchange, queue)
         is_same = len(keys) == said.number("count") and control.digest(keys) == said.text("digest")
@@ -141,7 +155,7 @@ class Bridges:
 
     def on_withdraw(self, vhost: str, said: Said) -> Reply:
         """A destination's route is over: its queue goes, with what waits in it."""
-        queue = bridge_name(said.node, said.text("route"))
+        queue = self._queue_for(said)
         bridge = self._bridges.pop((vhost, queue), None)
         exchange = bridge.exchange if bridge is not None else said.text("exchange")
         touched = self._reach(vhost, exchange).forget(queue)

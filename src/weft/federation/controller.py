@@ -16,7 +16,7 @@ from typing import Any
 from weft.federation import control
 from weft.federation.addresses import Place, exchange_place, is_pattern, queue_place
 from weft.federation.announce import RETRY_NS
-from weft.federation.bridges import bridge_name
+from weft.federation.bridges import bridge_name, pushed_bridge_name
 from weft.federation.carriers import Carrier, Carriers
 from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
@@ -146,11 +146,12 @@ class Federation:
         uplink = self._uplinks[route.link]
         steps: list[Step] = [*self._carriers.close(name), *self._tell(self._reflections.remove(name))]
         if route.direction == "push" and route.kind == "dynamic":
-            said = Said("withdraw", uplink.peer_name, {"route": name, "exchange": route.from_exchange})
+            facts = {"route": name, "exchange": route.from_exchange, "invited": True}
+            said = Said("withdraw", uplink.peer_name, facts)
             steps += self._follow(self._reflections.on_withdraw(route.vhost, said))
             steps += self.tell(uplink.peer_name, [control.encode("uninvite", self.node, route=name)])
         elif route.direction == "push" and route.kind == "static":
-            steps += self._desk.drop_queue(route.vhost, bridge_name(self.node, name))
+            steps += self._desk.drop_queue(route.vhost, self._own_bridge(route))
         return steps
 
     def links(self) -> list[dict[str, Any]]:
@@ -387,7 +388,7 @@ class Federation:
         steps = self._follow(self._reflections.on_reflect(self._vhost_of(vhost, said), said))
         name = said.text("route")
         if said.flag("invited") and said.flag("last") and not self._carriers.of(name):
-            steps.append(self._push(self._uplinks[self._routes[name].link], self._routes[name], said.node))
+            steps.append(self._push(self._uplinks[self._routes[name].link], self._routes[name]))
         return steps
 
     def _on_answer(self, said: Said, now_ns: int) -> list[Step]:
@@ -429,7 +430,7 @@ class Federation:
                 self._causes[route.name] = f"{uplink.peer_name} must be told one key for all messages, not a pattern"
                 return []
             steps = self._make_own_bridge(route) if route.kind == "static" else []
-            return [*steps, self._push(uplink, route, self.node)]
+            return [*steps, self._push(uplink, route)]
         if route.kind == "queue":
             return [self._pull(uplink, route, queue_place(uplink.product, route.queue))]
         place = exchange_place(uplink.product, route.from_exchange, route.key)
@@ -437,11 +438,16 @@ class Federation:
 
     def _make_own_bridge(self, route: Route) -> list[Step]:
         """What a pushed static route sends waits in a queue of its own."""
-        queue = bridge_name(self.node, route.name)
+        queue = self._own_bridge(route)
         arguments = {"x-expires": route.expires_ms}
         changes = self._desk.make_queue(route.vhost, queue, durable=route.durable, arguments=arguments)
         key = (route.key, NO_ARGUMENTS)
         return [*changes, *self._desk.rebind(route.vhost, route.from_exchange, queue, [key], [])]
+
+    def _own_bridge(self, route: Route) -> str:
+        """The queue at this node of an exchange route that it pushes."""
+        name = pushed_bridge_name if route.kind == "dynamic" else bridge_name
+        return name(self.node, route.name)
 
     def _pull(self, uplink: Uplink, route: Route, place: Place, *, durable: bool = False) -> Change:
         # A topic's messages need not say what it is called.
@@ -468,7 +474,7 @@ class Federation:
         )
         return self._carriers.open(uplink.link.name, route.name, ask)
 
-    def _push(self, uplink: Uplink, route: Route, bridge_of: str) -> Change:
+    def _push(self, uplink: Uplink, route: Route) -> Change:
         # Only our own nodes are told each message's key; others publish all of a link under one.
         is_fixed = route.kind == "queue" or (route.kind == "static" and not uplink.is_weft)
         key = route.key if is_fixed and route.key else None
@@ -484,7 +490,7 @@ class Federation:
             place.address,
             capabilities=place.capabilities,
             vhost=route.vhost,
-            queue=route.queue if route.kind == "queue" else bridge_name(bridge_of, route.name),
+            queue=route.queue if route.kind == "queue" else self._own_bridge(route),
             credit=route.credit,
             relay=True,
             circles=route.kind == "queue",
@@ -495,10 +501,10 @@ class Federation:
 
     # for people
 
-    def _pushed_keys(self, route: Route, peer: str) -> int:
+    def _pushed_keys(self, route: Route) -> int:
         if not _is_pushed(route):
             return 0
-        return len(self._desk.keys_of_queue(route.vhost, route.from_exchange, bridge_name(peer, route.name)))
+        return len(self._desk.keys_of_queue(route.vhost, route.from_exchange, self._own_bridge(route)))
 
     def _route_row(self, route: Route) -> dict[str, Any]:
         uplink = self._uplinks[route.link]
@@ -525,7 +531,7 @@ class Federation:
             "queue": route.queue,
             "key": route.key,
             "relay": route.relay,
-            "keys": announcer.keys if announcer else self._pushed_keys(route, uplink.peer_name),
+            "keys": announcer.keys if announcer else self._pushed_keys(route),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,
             "numbers": [carrier.ask.link for carrier in carriers],

@@ -272,6 +272,41 @@ def test_a_pushed_route_needs_no_link_back() -> None:
     assert world.reflected("source", "far") == set()
 
 
+def test_the_next_gateway_gets_what_waited_for_the_last() -> None:
+    world = World()
+    world.add("local")
+    for name in ("gateway-1", "gateway-2"):
+        world.add(name).bind("work", "k")
+    world.pushed("local", "gateway-1", "gateway-2")
+    world.settle()
+    assert world.nodes["local"].routes()[0]["peer"] == "gateway-1"
+    before = world.pushed_keys("local")
+    world.kill("gateway-1")
+    world.settle(5)
+    row = world.nodes["local"].routes()[0]
+    assert (row["peer"], row["state"], row["keys"]) == ("gateway-2", "flowing", 1)
+    assert world.pushed_keys("local") == before, "one queue, bound all along: nothing is routed twice, nothing waits"
+    pushes = [ask for socket in world.sockets.values() for ask in socket.links.values() if "exchange" in ask.address]
+    assert [ask.queue for ask in pushes] == list(before)
+
+
+def test_a_node_that_restarts_passes_on_what_its_gateway_wanted() -> None:
+    world = World()
+    world.add("up")
+    world.add("local")
+    world.add("gateway").bind("work", "k")
+    world.pushed("local", "gateway")
+    world.dynamic("local", "up")
+    world.settle()
+    assert world.reflected("up", "local") == {"k"}
+    world.kill("local")
+    world.kill("gateway")
+    world.add("local")  # it finds its bindings on disk; its gateway is still away
+    world.dynamic("local", "up")
+    world.settle(5)
+    assert world.reflected("up", "local") == {"k"}
+
+
 def test_an_exchange_that_is_made_later_is_found() -> None:
     world = World()
     world.add("source")

@@ -125,9 +125,9 @@ class World:
         self.do(destination, self.nodes[destination].put_route(route, self.now_ns))
         return route
 
-    def pushed(self, source: str, destination: str, exchange: str = "x") -> Route:
-        """A dynamic route in the same direction, over a link of the source's own."""
-        link = self.link(source, destination)
+    def pushed(self, source: str, *destinations: str, exchange: str = "x") -> Route:
+        """A dynamic route in the same direction, over a link of the source's own that leads to one of these."""
+        link = self.link(source, *destinations)
         route = Route(f"{link}-{exchange}-push", link, "dynamic", exchange, direction="push")
         self.do(source, self.nodes[source].put_route(route, self.now_ns))
         return route
@@ -265,12 +265,18 @@ class World:
     # what can be seen
 
     def reflected(self, source: str, destination: str, exchange: str = "x") -> set[str]:
-        """Keys bound at a source for a destination."""
-        return {
-            key[0]
-            for (of, queue, key) in self.tables[source].bindings
-            if of == exchange and queue.startswith(f"weft.bridge.{destination}:")
-        }
+        """Keys bound at a source for a destination, that pulls or is pushed to."""
+        queues = (f"weft.bridge.{destination}:", f"weft.bridge.>{source}:to-{destination}-")
+        bindings = self.tables[source].bindings
+        return {key[0] for (of, queue, key) in bindings if of == exchange and queue.startswith(queues)}
+
+    def pushed_keys(self, source: str) -> dict[str, set[str]]:
+        """Keys bound at a source for what it pushes itself, by queue."""
+        found: dict[str, set[str]] = {}
+        for _, queue, key in self.tables[source].bindings:
+            if queue.startswith(f"weft.bridge.>{source}:"):
+                found.setdefault(queue, set()).add(key[0])
+        return found
 
     def state(self, node: str) -> str:
         return str(self.nodes[node].routes()[0]["state"])

@@ -42,6 +42,8 @@ pub(super) struct Channel {
     pub posted: BTreeMap<u32, Posted>,
     /// Answers that will leave as one disposition.
     pub run: Option<Run>,
+    /// They wait for something to leave with.
+    pub late: bool,
     /// Handles whose sender needs credit.
     pub thirsty: Vec<u32>,
     /// Listed for the end of the batch.
@@ -67,6 +69,7 @@ impl Channel {
             unsettled: Unsettled::default(),
             posted: BTreeMap::new(),
             run: None,
+            late: false,
             thirsty: Vec::new(),
             owing: false,
             _ticket: None,
@@ -250,7 +253,7 @@ impl Session {
         self.owing.retain(|other| *other != number);
         self.names.retain(|_, place| place.0 != number);
         if let Some(channel) = self.channel(number) {
-            channel.owing = false;
+            (channel.owing, channel.late) = (false, false);
             channel.run = None;
         }
     }

@@ -185,14 +185,22 @@ impl Session {
         }
     }
 
-    /// At the end of a batch: answers, credit and windows, each channel's in as few frames as can be.
-    #[inline]
+    /// Answers, credit and windows, each channel's in as few frames as can be.
     pub(super) fn send_owed(&mut self, io: &mut Io, broker: &Broker) {
+        self.send_late(io);
+        self.send_due(io, broker);
+    }
+
+    /// The same, but for answers that may wait.
+    #[inline]
+    pub(super) fn send_due(&mut self, io: &mut Io, broker: &Broker) {
         while let Some(number) = self.owing.pop() {
             let window_low = broker.limits.session_window / 2;
             let Some(channel) = self.channel(number) else { continue };
             channel.owing = false;
-            channel.send_run(number, io);
+            if !channel.late {
+                channel.send_run(number, io);
+            }
             if self.blocked {
                 continue;
             }

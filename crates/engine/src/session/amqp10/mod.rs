@@ -144,6 +144,11 @@ pub struct Session {
     tags_made: u32,
     /// Memory is short: no credit for senders.
     blocked: bool,
+    /// The peer is a node of ours: nobody there waits for our answers.
+    patient: bool,
+    /// Channels whose answers wait a moment for something to leave with, and until when.
+    late: Vec<u16>,
+    late_ns: u64,
 }
 
 impl Session {
@@ -186,7 +191,7 @@ impl Session {
                 self.fail(io, broker, self.ours(frame.channel), fault);
             }
         }
-        self.send_owed(io, broker);
+        self.end_batch(io, broker);
         io.answer_bytes += io.output.len() - before;
         at
     }
@@ -322,7 +327,8 @@ impl Session {
         if !matches!(self.state, State::Running) {
             return opening_deadline(io, broker);
         }
-        let mut next_ns = self.end_rest(io, broker);
+        let rested_ns = self.end_rest(io, broker);
+        let mut next_ns = self.end_wait(io, broker).into_iter().chain(rested_ns).min();
         if self.idle_ms > 0 {
             let silent_ns = SILENT_INTERVALS * u64::from(self.idle_ms) * 1_000_000;
             if broker.now_ns >= io.received_ns + silent_ns && !io.paused {

@@ -96,6 +96,9 @@ impl Session {
             links_made: 0,
             tags_made: 0,
             blocked: false,
+            patient: false,
+            late: Vec::new(),
+            late_ns: 0,
         }
     }
 
@@ -181,6 +184,7 @@ impl Session {
         self.peer_frame_bytes_max = open.max_frame_size.min(self.frame_bytes_max);
         self.channel_max = self.channel_max.min(open.channel_max);
         self.peer_idle_ms = idle_ms;
+        self.patient = open.properties.is_some_and(|map| map.get(NODE_PROPERTY).is_some());
         Ok(())
     }
 

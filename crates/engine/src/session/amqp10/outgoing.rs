@@ -63,6 +63,9 @@ impl Session {
     ) -> Option<Entry> {
         let frame_max = self.peer_frame_bytes_max as usize;
         let tag = self.tags_made;
+        if !self.late.is_empty() {
+            self.send_late(io);
+        }
         let Some(Some(channel)) = self.channels.get_mut(usize::from(place.0)) else { return Some(entry) };
         let delivery_id = channel.next_delivery_id;
         let Some(Some(Link::Out(outlet))) = channel.links.get_mut(place.1 as usize) else { return Some(entry) };

@@ -16,6 +16,11 @@ use super::unsettled::Held;
 use super::{Fault, Session, head};
 use crate::broker::{Broker, Outcome};
 
+/// So long may good news for another node wait for something to leave with: nobody there waits for it.
+const LATE_NS_MAX: u64 = 5_000_000;
+/// So many deliveries at most are answered late: a quarter of what a route has on the way by default.
+const LATE_MAX: u32 = 250;
+
 /// What a peer's outcome does to a delivery.
 #[derive(Clone)]
 pub(super) struct Decision {
@@ -148,6 +153,12 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Is it good news, and not too much of it?
+    fn may_wait(&self) -> bool {
+        let is_good = self.role == Role::Receiver && self.settled && self.verdict == Some(Verdict::Accepted);
+        is_good && self.last.wrapping_sub(self.first) < LATE_MAX
+    }
+
     fn write(&self, number: u16, out: &mut Vec<u8>) {
         let mut write = |state: Option<DeliveryState<'_>>| {
             let last = (self.last != self.first).then_some(self.last);
@@ -202,6 +213,54 @@ impl super::channel::Channel {
 }
 
 impl Session {
+    /// At the end of a batch: what is owed leaves, unless it can wait for the next message in the same direction. An
+    /// answer of its own costs both nodes a wake-up (docs/decisions/0028).
+    #[inline]
+    pub(super) fn end_batch(&mut self, io: &mut crate::conn::Io, broker: &mut Broker) {
+        if self.patient {
+            self.keep_late(io, broker);
+        }
+        self.send_due(io, broker);
+    }
+
+    fn keep_late(&mut self, io: &mut crate::conn::Io, broker: &mut Broker) {
+        let was_empty = self.late.is_empty();
+        for number in &self.owing {
+            let Some(Some(channel)) = self.channels.get_mut(usize::from(*number)) else { continue };
+            // What waits for the disk waits long enough.
+            channel.late = io.direct && channel.run.as_ref().is_some_and(Run::may_wait);
+            if channel.late && !self.late.contains(number) {
+                self.late.push(*number);
+            }
+        }
+        if was_empty && !self.late.is_empty() {
+            self.late_ns = broker.now_ns + LATE_NS_MAX;
+            broker.schedule_conn(io, self.late_ns);
+        }
+    }
+
+    /// Answers that waited leave now.
+    pub(super) fn send_late(&mut self, io: &mut crate::conn::Io) {
+        while let Some(number) = self.late.pop() {
+            if let Some(channel) = self.channel(number).filter(|channel| channel.late) {
+                channel.late = false;
+                channel.send_run(number, io);
+            }
+        }
+    }
+
+    /// Nothing came that they could have left with. When to look again.
+    pub(super) fn end_wait(&mut self, io: &mut crate::conn::Io, broker: &Broker) -> Option<u64> {
+        if self.late.is_empty() {
+            return None;
+        }
+        if broker.now_ns < self.late_ns {
+            return Some(self.late_ns);
+        }
+        self.send_late(io);
+        None
+    }
+
     pub(super) fn on_disposition(
         &mut self,
         io: &mut crate::conn::Io,
