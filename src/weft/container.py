@@ -157,6 +157,8 @@ class Container:
         _call(place.kind.on_attach, attached)
         return replace(link, queue=place.incoming if event.peer_sends else place.outgoing, watch=True)
 
+    wants = frozenset({LinkClosed, ConnectionClosed})
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - nothing here has a time
         """See links go."""
         for event in events:

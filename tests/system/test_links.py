@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pika
 import pytest
@@ -139,6 +140,8 @@ class Watcher:
         self._link = link
         self.events: list[Event] = []
         self.seen = asyncio.Event()
+
+    wants = frozenset(get_args(Event))
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[OpenLink]:
         kinds = (Dialled, DialFailed, PeerOpened, LinkAttached, LinkDetached, ConnectionClosed)

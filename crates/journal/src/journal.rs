@@ -22,6 +22,10 @@ use crate::writer::{Put, Writer};
 /// Where a segment must end, transactions and all: offsets have 32 bits, and a batch's last records need room too.
 const SEGMENT_END_MAX: usize = 3 << 30;
 
+/// Messages that are on disk for want of memory only are written when there is this much of them: nobody waits for
+/// them, and a job for each would cost more than the message itself.
+const COMPANY_BYTES: usize = 64 << 10;
+
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
 /// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`,
@@ -135,6 +139,9 @@ impl Journal {
             encode_message_front(targets, head, out);
             body.for_each(|part| out.extend_from_slice(part));
         });
+        if flags != 0 || !targets.iter().all(|target| target.transient) {
+            self.writer.hurry();
+        }
         let batch = self.writer.number();
         for target in targets {
             let class = match (target.transient, flags & FLAG_MOVED != 0) {
@@ -170,6 +177,7 @@ impl Journal {
             out.extend_from_slice(&until_ms.to_le_bytes());
             out.extend_from_slice(ids);
         });
+        self.writer.hurry();
         if let Some(segment) = self.table.segments.get_mut(&put.segment) {
             segment.note_barrier(BarrierAt { barrier_no, until_ms, offset: put.offset, length: put.length });
         }
@@ -212,6 +220,7 @@ impl Journal {
 
     pub(crate) fn put_deleted(&mut self, queue_no: u64) {
         let put = self.writer.put(Kind::QueueDeleted, 0, |out| out.extend_from_slice(&queue_no.to_le_bytes()));
+        self.writer.hurry();
         if let Some(segment) = self.table.segments.get_mut(&put.segment) {
             segment.note_checkpoint(queue_no, true);
         }
@@ -369,7 +378,7 @@ impl Journal {
         if self.writer.is_out() || self.writer.stalled {
             return None;
         }
-        let something = !self.writer.is_empty() || !self.pending.is_empty();
+        let something = self.writer.is_due(COMPANY_BYTES) || !self.pending.is_empty();
         if something && !self.writer.has_closed() {
             self.flush_pending();
             self.note_end(self.writer.segment());

@@ -80,6 +80,8 @@ pub(crate) struct Writer {
     buffer: Vec<u8>,
     records: u32,
     must_sync: bool,
+    /// The batch being built holds more than what may wait for company.
+    hurries: bool,
     /// Built, in order.
     closed: VecDeque<Batch>,
     out: Option<Batch>,
@@ -103,6 +105,7 @@ impl Writer {
             buffer: Vec::new(),
             records: 0,
             must_sync: false,
+            hurries: false,
             closed: VecDeque::new(),
             out: None,
             tail: Vec::new(),
@@ -136,6 +139,16 @@ impl Writer {
         self.must_sync = true;
     }
 
+    /// Something in the batch being built is to be written soon.
+    pub(crate) fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Is there a batch to be ended? One that may wait for company is when it has so many bytes.
+    pub(crate) fn is_due(&self, company_bytes: usize) -> bool {
+        self.hurries || self.must_sync || self.buffer.len() >= company_bytes
+    }
+
     /// Batches wait that were built earlier.
     pub(crate) fn has_closed(&self) -> bool {
         !self.closed.is_empty()
@@ -144,11 +157,6 @@ impl Writer {
     /// Nothing to write.
     pub(crate) fn is_idle(&self) -> bool {
         self.buffer.is_empty() && !self.must_sync && self.closed.is_empty() && self.out.is_none()
-    }
-
-    /// Nothing in the batch being built.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && !self.must_sync
     }
 
     /// Where the segment would end with a record of this span.
@@ -221,6 +229,7 @@ impl Writer {
         self.number += 1;
         self.records = 0;
         self.must_sync = false;
+        self.hurries = false;
         self.closed.push_back(batch);
     }
 

@@ -312,3 +312,23 @@ fn ids_leave_segments_that_are_kept_for_nothing_else() {
     pump(&mut journal, &disk);
     assert!(journal.status().bytes < 8 << 10, "{:?}", journal.status());
 }
+
+#[test]
+fn what_nobody_waits_for_is_written_in_company_and_can_be_read_before() {
+    let disk = SimDisk::new(30);
+    let mut journal = recover(&disk, Config::default(), 0).expect("a disk that answers").0;
+    let transient = |position| [Target { transient: true, ..target(1, position) }];
+    let body = vec![7; 1_000];
+    append(&mut journal, &body, &transient(0));
+    pump(&mut journal, &disk);
+    assert_eq!(names(&disk, ".log").len(), 0, "one message is no reason to write");
+    assert_eq!(drain(&mut journal, &disk, 1, 10), [(0, body.clone(), true)]);
+    (1..100).for_each(|position| assert!(append(&mut journal, &body, &transient(position)) > 0));
+    pump(&mut journal, &disk);
+    assert_eq!(journal.written(), 1, "many together are");
+    append(&mut journal, &body, &transient(100));
+    let batch = append(&mut journal, &body, &[target(2, 0)]);
+    pump(&mut journal, &disk);
+    assert_eq!(journal.written(), batch, "and so is what must be kept, with those that wait beside it");
+    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 101);
+}

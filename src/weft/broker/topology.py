@@ -75,6 +75,18 @@ class Topology:
         """Everything that exists, for an engine that was just born."""
         return [row for tables in self._vhosts.values() for row in (CreateVhost(tables.vhost), *tables.rows())]
 
+    wants = frozenset(
+        {
+            TopologyRequested,
+            AttachRequested,
+            AddressRequested,
+            LinkClosed,
+            QueueUnused,
+            OpenRequested,
+            ConnectionClosed,
+        }
+    )
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - time is the kernel's
         """Answer what is about topology; leave the rest to others."""
         changes: list[Change] = []

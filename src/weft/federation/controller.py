@@ -218,6 +218,10 @@ class Federation:
                     self._carriers.on_detached(event, now_ns)
         return steps
 
+    def is_linked(self, conn: int) -> bool:
+        """Does one of our links go over this connection?"""
+        return conn in self._by_conn
+
     def tick(self, now_ns: int) -> list[Step]:
         """Do what is due: attempts to connect and to attach, comparisons."""
         steps: list[Step] = []

@@ -52,6 +52,10 @@ class Events:
         """Does anybody read the log of them?"""
         return LOG.isEnabledFor(logging.INFO)
 
+    def wants(self, class_name: str, kind: str) -> bool:
+        """Would anybody hear of this, or read it in the log?"""
+        return self._is_heard() or LOG.isEnabledFor(_LEVELS[_SEVERITY[class_name, kind]])
+
     def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, **values: Any) -> None:
         """Something happened to an object."""
         severity = _SEVERITY[class_name, kind]

@@ -8,7 +8,7 @@ Rule: a connection is named `PEER -> NODE` by addresses and ports, as RabbitMQ n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any
@@ -29,13 +29,15 @@ from weft.model.events import (
     Table,
 )
 
+Ends = Callable[[str], object]
+"""Answers to `sockname` and `peername`, as a transport does even when it is closed."""
+
 
 @dataclass(slots=True)
 class Peer:
-    """One connection."""
+    """One connection. Its ends are put into words when somebody asks: most that come and go are never looked at."""
 
-    name: str
-    address: str
+    ends: Ends
     since_ms: int
     wire: str = ""
     mechanism: str = ""
@@ -43,6 +45,16 @@ class Peer:
     vhost: str = ""
     user: str = ""
     properties: Table = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        return f"{self.address} -> {_place(self.ends('sockname'))}"
+
+    @property
+    def address(self) -> str:
+        """Where the peer is."""
+        return _place(self.ends("peername"))
 
 
 class Peers:
@@ -67,6 +79,19 @@ class Peers:
     def find(self, name: str) -> int | None:
         """The connection of this name."""
         return next((conn for conn, peer in self._peers.items() if peer.name == name), None)
+
+    wants = frozenset(
+        {
+            AuthRequested,
+            OpenRequested,
+            ConnectionClosed,
+            SessionChanged,
+            ConsumerChanged,
+            MemoryAlarm,
+            DiskAlarm,
+            ReadAlarm,
+        }
+    )
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change]:  # noqa: ARG002 - it keeps no time
         """Remember and tell; nothing is decided here."""
@@ -93,30 +118,28 @@ class Peers:
 
     def _on_open(self, event: OpenRequested) -> None:
         """The policy had its turn: a connection that is in has a virtual host now."""
-        _, _, rows = self._host.engine.page("connections", ids=[event.conn], columns=["vhost", "user"])
-        if not rows or not rows[0]["vhost"]:
+        entered = self._host.policy.entered(event.conn)
+        connection = self._host.driver.connections.get(event.conn)
+        if entered is None or connection is None:
             return
-        local, remote = self._ends(event.conn)
-        peer = Peer(
-            f"{remote} -> {local}",
-            remote,
+        peer = self._peers[event.conn] = Peer(
+            connection.transport.get_extra_info,
             time_ns() // 1_000_000,
             event.wire,
             self._mechanisms.pop(event.conn, "ANONYMOUS"),
             event.container,
-            rows[0]["vhost"],
-            rows[0]["user"],
+            *entered,
             event.properties,
         )
-        self._peers[event.conn] = peer
-        self._events.tell("connection", "opened", peer.name, peer.vhost, user=peer.user, protocol=peer.wire)
+        if self._events.wants("connection", "opened"):
+            self._events.tell("connection", "opened", peer.name, peer.vhost, user=peer.user, protocol=peer.wire)
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         tried = self._mechanisms.pop(event.conn, None)
         peer = self._peers.pop(event.conn, None)
-        if peer is not None:
+        if peer is not None and self._events.wants("connection", "closed"):
             self._events.tell("connection", "closed", peer.name, peer.vhost, user=peer.user, cause=event.cause)
-        elif tried is not None:
+        elif peer is None and tried is not None:
             self._events.tell("connection", "refused", str(event.conn), mechanism=tried, cause=event.cause)
 
     def _on_session(self, event: SessionChanged) -> None:
@@ -137,14 +160,6 @@ class Peers:
         else:
             self.alarms.pop(kind, None)
         self._events.tell("node", kind if raised else f"{kind}_cleared", self._host.name, **values)
-
-    def _ends(self, conn: int) -> tuple[str, str]:
-        """(our end, the peer's end) of a connection."""
-        connection = self._host.driver.connections.get(conn)
-        if connection is None:
-            return "?", str(conn)
-        get = connection.transport.get_extra_info
-        return _place(get("sockname")), _place(get("peername"))
 
 
 def session_name(peer: Peer, number: int) -> str:

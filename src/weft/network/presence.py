@@ -48,6 +48,8 @@ class Presence:
         self._came(instance)
         return replace(link, watch=True, capabilities=(*link.capabilities, INSTANCE))
 
+    wants = frozenset({LinkClosed, ConnectionClosed})
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - nothing here has a time
         """See links and connections go."""
         for event in events:

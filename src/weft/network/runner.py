@@ -40,7 +40,6 @@ FLUSH_S = 0.01
 """Bindings that change within this time of each other travel together."""
 CONTROL_CREDIT = 100
 _OWN = Post | Joined | Left
-_OURS = (Dialled, DialFailed, PeerOpened, ConnectionClosed, LinkAttached, LinkDetached)
 
 
 class Network:
@@ -189,9 +188,11 @@ class Network:
 
     # what happens
 
+    wants = frozenset({Dialled, DialFailed, PeerOpened, ConnectionClosed, LinkAttached, LinkDetached})
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change | Action]:
         """As a controller of the driver: what is the driver's is answered, posts follow in the next turn."""
-        if not any(isinstance(event, _OURS) for event in events):
+        if not any(self._is_ours(event) for event in events):
             return []
         steps: list[Step] = self.federation.on_events(events, now_ns)
         if any(isinstance(event, PeerOpened) for event in events):
@@ -211,6 +212,11 @@ class Network:
         if not self._flush_due and self._driver is not None:
             self._flush_due = True
             asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
+
+    def _is_ours(self, event: Event) -> bool:
+        if isinstance(event, ConnectionClosed):  # clients come and go, which moves nothing here
+            return event.conn in self._conns or self.federation.is_linked(event.conn)
+        return type(event) in self.wants
 
     def _lost_neighbours(self, events: Sequence[Event]) -> list[Step]:
         gone = [self._conns.pop(e.conn) for e in events if isinstance(e, ConnectionClosed) and e.conn in self._conns]

@@ -65,6 +65,11 @@ REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, At
 class Controller(Protocol):
     """Decides on events. It may leave a request open and answer later through `Driver.submit`."""
 
+    @property
+    def wants(self) -> frozenset[type]:
+        """Kinds of events it is called for; what came with them it passes over."""
+        ...
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change | Action]:
         """The changes and actions these events call for, in order; all changes are made before the first action."""
         ...
@@ -89,6 +94,8 @@ class Driver:
         self.connections: dict[int, Connection] = {}
         self.quiesced = False
         self._controllers = tuple(controllers)
+        self._by_kind: dict[type | None, tuple[Controller, ...]] = {}
+        """Of events that come alone, as most do: who wants them."""
         self._connections_max = connections_max
         self._on_opened = on_opened
         self._loop = asyncio.get_running_loop()
@@ -124,6 +131,7 @@ class Driver:
     def add_controller(self, controller: Controller) -> None:
         """From now on this one is asked as well, after the others."""
         self._controllers = (*self._controllers, controller)
+        self._by_kind.clear()
 
     # the hot path
 
@@ -179,11 +187,13 @@ class Driver:
         """Have every waiting event decided on; each batch before the next, which its changes may have caused."""
         signals = EVENTS
         while signals & EVENTS or self._notices:
-            events = [*self.engine.poll_events(), *self._notices]
-            self._notices.clear()
+            events = self.engine.poll_events()
+            if self._notices:
+                events += self._notices
+                self._notices.clear()
             now_ns = monotonic_ns()
             signals = 0
-            for controller in self._controllers:
+            for controller in self._concerned(events):
                 decisions = self._decide(controller, events, now_ns)
                 if decisions:
                     signals = self._carry_out(decisions)
@@ -192,6 +202,17 @@ class Driver:
                 if handle is not None:
                     handle(event)
             self.on_signals(signals & ~EVENTS)
+
+    def _concerned(self, events: Sequence[Event]) -> Sequence[Controller]:
+        """Who wants one of these, in the order of asking."""
+        if len(events) > 1:
+            kinds = {type(event) for event in events}
+            return [one for one in self._controllers if not one.wants.isdisjoint(kinds)]
+        kind = type(events[0]) if events else None
+        known = self._by_kind.get(kind)
+        if known is None:
+            known = self._by_kind[kind] = tuple(one for one in self._controllers if kind in one.wants)
+        return known
 
     def _notify(self, event: Event) -> None:
         """Something of the node itself that controllers want to know."""

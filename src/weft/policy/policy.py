@@ -92,6 +92,8 @@ class Policy:
         """The node accepted a connection; `peer_identity` is the name in a verified client certificate."""
         self._peers[conn] = _Peer(local, tls, peer_identity)
 
+    wants = frozenset({AuthRequested, OpenRequested, AccessRequested, ConnectionClosed})
+
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - no deadlines here
         """Answer what is about entry; leave the rest to others."""
         changes: list[Change] = []
@@ -165,7 +167,8 @@ class Policy:
             return [Refuse(event.request, 530, f"NOT_ALLOWED - {crowded}")]
         self._leave(peer)
         peer.vhost = vhost
-        self._entered.update((("user", peer.user), ("vhost", vhost)))
+        self._entered["user", peer.user] += 1
+        self._entered["vhost", vhost] += 1
         return self._admit(event.request, peer.user, vhost)
 
     def _crowded(self, user: str, vhost: str) -> str | None:
@@ -254,6 +257,11 @@ class Policy:
         """Who entered by this connection."""
         peer = self._peers.get(conn)
         return None if peer is None else peer.user
+
+    def entered(self, conn: int) -> tuple[str, str] | None:
+        """(virtual host, user) of a connection that was let in."""
+        peer = self._peers.get(conn)
+        return None if peer is None or peer.vhost is None or peer.user is None else (peer.vhost, peer.user)
 
     def may_enter(self, user: str, vhost: str) -> bool:
         """Has a user any permission in a virtual host?"""

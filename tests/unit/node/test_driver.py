@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic_ns
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 import pytest_asyncio
@@ -29,6 +29,8 @@ class Recorder:
     def __init__(self, answers: dict[type, list[Change]] | None = None) -> None:
         self.events: list[Event] = []
         self.answers = answers or {}
+
+    wants: frozenset[type] = frozenset(get_args(Event))
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:
         self.events += events
@@ -217,6 +219,19 @@ async def test_an_earlier_deadline_replaces_a_later_one(setup: Setup) -> None:
     setup.driver.on_signals(TIMER)
     await setup.until(lambda: setup.engine.told("advance"))
     setup.engine.timeout_ns = None
+
+
+async def test_only_those_are_asked_who_want_one_of_the_events(setup: Setup) -> None:
+    narrow = Recorder()
+    narrow.wants = frozenset({QueueUnused})
+    setup.driver.add_controller(narrow)
+    setup.engine.events.append([ReadingResumed(1)])
+    setup.driver.on_signals(EVENTS)
+    assert (setup.controller.events, narrow.events) == ([ReadingResumed(1)], [])
+    both: list[Event] = [ReadingResumed(1), QueueUnused("/", "jobs", "expired")]
+    setup.engine.events.append(both)
+    setup.driver.on_signals(EVENTS)
+    assert (setup.controller.events, narrow.events) == ([ReadingResumed(1), *both], both)
 
 
 async def test_hanging_up_says_the_last_word_and_reads_on(setup: Setup) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -25,6 +26,8 @@ class Notes:
         self._answers = answers or {}
         self._told = asyncio.Event()
         self.events: list[Event] = []
+
+    wants = frozenset(get_args(Event))
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> Sequence[Change | Action]:
         self.events += events
