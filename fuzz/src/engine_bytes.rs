@@ -53,6 +53,7 @@ const LIMITS: Limits = Limits {
     transactions_max: 2,
     transaction_bytes_max: 3_000,
     doubt_s: 5,
+    end_to_end_max: 4,
     consumers_max: 6,
     relay_window_s: 5,
     relay_ids_max: 100,

@@ -132,6 +132,15 @@ impl Barrier {
         until_ms
     }
 
+    /// Does not know an id any more: its place in the ring stays, and means nothing.
+    pub fn forget(&mut self, id: &Id) {
+        let (ids, first) = (&self.ids, self.first);
+        let same = |number: &u32| ids.get(number.wrapping_sub(first) as usize) == Some(id);
+        if let Ok(entry) = self.index.find_entry(hash(self.seed, id), same) {
+            entry.remove();
+        }
+    }
+
     fn insert(&mut self, id: Id, until_ms: u64) {
         let most = self.settings.ids_max.clamp(1, IDS_MAX);
         for _ in 0..SWEEP_MAX {
@@ -289,6 +298,21 @@ mod tests {
         for number in 0..250 {
             assert_eq!(barrier.knows(&id(number), 300), number >= 150);
         }
+    }
+
+    #[test]
+    fn a_forgotten_id_is_new_again_and_disturbs_no_other() {
+        let mut barrier = barrier(1_000_000, 3);
+        for number in 0..3 {
+            barrier.remember(id(number), 1);
+        }
+        barrier.forget(&id(1));
+        barrier.forget(&id(9));
+        assert_eq!([0, 1, 2].map(|number| barrier.knows(&id(number), 1)), [true, false, true]);
+        barrier.remember(id(1), 1);
+        assert_eq!([0, 1, 2].map(|number| barrier.knows(&id(number), 1)), [false, true, true]);
+        barrier.remember(id(4), 1);
+        assert_eq!([1, 2, 4].map(|number| barrier.knows(&id(number), 1)), [true; 3]);
     }
 
     #[test]

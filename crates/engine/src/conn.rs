@@ -100,6 +100,8 @@ pub struct Io {
     pub direct: bool,
     /// Links wait for their messages to be consumed before they give more credit.
     pub sated: bool,
+    /// Publishes of 0-9-1 whose consumers have not answered yet.
+    pub awaited: usize,
     /// Why it ends, for the event.
     pub cause: Option<String>,
 }
@@ -181,6 +183,7 @@ impl Io {
             stores: false,
             direct: true,
             sated: false,
+            awaited: 0,
             cause: None,
         }
     }

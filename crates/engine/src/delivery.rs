@@ -5,7 +5,9 @@
 //! cannot take sleeps until its session or the engine wakes it. Rules: queue/consumers.rs (whose turn), limits.work_max
 //! (how much in one call).
 
-use crate::broker::{Broker, Outcome, Reason, Searched};
+use weft_wire::amqp10::condition;
+
+use crate::broker::{Broker, Fate, Outcome, Reason, Searched};
 use crate::conn::{Conn, ConnId};
 use crate::local::Locals;
 use crate::queue::consumers::{ConsumerId, Target};
@@ -167,6 +169,7 @@ impl Pump<'_> {
                 if entry.stored {
                     broker.forget(id, entry.position);
                 }
+                broker.redeem(id, entry.position, || Fate::refused(condition::NOT_FOUND, "no consumer wants it"));
                 return None;
             }
             queue.unsettled += 1;
@@ -271,6 +274,7 @@ impl Pump<'_> {
         } else if entry.reader > 0 {
             self.broker.settle_read(id, &entry, Outcome::Accepted);
         }
+        self.broker.redeem(id, entry.position, Fate::default);
         if delete_when_empty {
             self.broker.when_empty(id);
         }

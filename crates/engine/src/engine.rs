@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use weft_journal::Job;
 
-use crate::broker::Broker;
+use crate::broker::{Broker, Store};
 use crate::conn::{Conn, ConnId, Io, Wait};
 use crate::delivery::Pump;
 use crate::event::Event;
@@ -278,6 +278,7 @@ impl Engine {
             pump.run();
             pump.replies();
             self.broker.bury(!self.quiesced);
+            self.tell_ended();
             self.tell_cancelled();
             self.end_drains();
             self.broker.pump_first = false;
@@ -288,6 +289,7 @@ impl Engine {
                 break;
             }
         }
+        self.tell_ended();
         self.broker.end_runs();
         self.release_held();
         self.refill_links();
@@ -323,6 +325,34 @@ impl Engine {
         }
     }
 
+    /// Publishers whose messages have come to their end are told how, at once: what else they wait for is not asked.
+    fn tell_ended(&mut self) {
+        let mut telling = None;
+        loop {
+            let ended = self.broker.receipts.pop_ended();
+            let reached = self.broker.store.as_ref().map(Store::reached);
+            let next = ended
+                .as_ref()
+                .map(|ended| (ended.waiter.conn, reached.is_none_or(|reached| ended.needs.are_met(reached))));
+            if let Some((id, safe)) = telling.filter(|_| telling != next) {
+                self.with_safe(id, safe, |conn, broker| conn.session.send_ended(&mut conn.io, broker));
+                self.note(id);
+            }
+            let (Some(ended), Some((id, safe))) = (ended, next) else { return };
+            telling = next;
+            self.with_safe(id, safe, |conn, broker| conn.session.ended(&mut conn.io, broker, &ended));
+        }
+    }
+
+    /// What a session says here need not wait for the disk if it is `safe`, whatever else of its connection has to.
+    fn with_safe(&mut self, id: ConnId, safe: bool, tell: impl FnOnce(&mut Conn, &mut Broker)) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let direct = conn.io.direct;
+        conn.io.direct |= safe;
+        tell(conn, &mut self.broker);
+        conn.io.direct = direct;
+    }
+
     /// Consumers whose queue was deleted are told so.
     fn tell_cancelled(&mut self) {
         while let Some(consumer) = self.broker.cancelled.pop() {
@@ -354,11 +384,15 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(id) else { return false };
         let io = &mut conn.io;
         let over = io.publishes && (io.account.over() || io.stores && self.broker.disk_is_behind());
+        let awaits = io.awaited >= self.broker.limits.end_to_end_max as usize;
         if over && !std::mem::replace(&mut io.blocked, true) {
             conn.session.blocked(io, &mut self.broker, true);
         }
         // A 1.0 peer is held back by its credit, so that its settlements still come in.
-        let stop = over && matches!(conn.session, Session::Amqp091(_)) || io.input.len() > INPUT_BYTES_MAX || io.choked;
+        let stop = over && matches!(conn.session, Session::Amqp091(_))
+            || awaits
+            || io.input.len() > INPUT_BYTES_MAX
+            || io.choked;
         let pause = stop && !std::mem::replace(&mut io.paused, stop);
         if (over || pause) && !std::mem::replace(&mut io.held, true) {
             self.held.push(id);
@@ -373,7 +407,9 @@ impl Engine {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let io = &mut conn.io;
             let behind = io.stores && self.broker.disk_is_behind();
-            if io.blocked && (behind || !io.account.under()) || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
+            let awaits = io.awaited > self.broker.limits.end_to_end_max as usize / 4 * 3;
+            let blocked = io.blocked && (behind || !io.account.under());
+            if blocked || awaits || io.input.len() > INPUT_BYTES_MAX / 2 || io.choked {
                 self.held.push(id);
                 continue;
             }

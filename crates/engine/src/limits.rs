@@ -28,6 +28,7 @@ pub struct Limits {
     pub relay_window_s: u32,
     pub relay_ids_max: usize,
     pub doubt_s: u32,
+    pub end_to_end_max: u32,
 }
 
 impl Default for Limits {
@@ -54,6 +55,7 @@ impl Default for Limits {
             relay_window_s: 600,
             relay_ids_max: 1_000_000,
             doubt_s: 60,
+            end_to_end_max: 8_192,
         }
     }
 }

@@ -132,6 +132,7 @@ impl<'py> Fields<'_, 'py> {
             delivery_limit: self.get("delivery_limit")?,
             number: self.get("number")?,
             barrier: self.barrier()?,
+            end_to_end: self.text("ack")? == "end-to-end",
             delete_when_empty: self.get("delete_when_empty")?,
             tap: self.name("tap")?,
             parts: self.get::<Vec<String>>("parts")?.into_iter().map(|name| Rc::from(name.into_bytes())).collect(),

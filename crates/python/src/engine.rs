@@ -94,6 +94,7 @@ fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
         relay_window_s: get(object, "relay_window_s")?,
         relay_ids_max: get(object, "relay_ids_max")?,
         doubt_s: get(object, "doubt_s")?,
+        end_to_end_max: get(object, "end_to_end_max")?,
     })
 }
 

@@ -38,6 +38,7 @@ DELAYED_TYPE = "x-delayed-type"
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 DURABILITIES = ("sync", "write", "memory")
+ACKS = ("node", "end-to-end")
 UNLIMITED = -1
 
 Complaint = str | None
@@ -92,6 +93,10 @@ def _durability(value: object) -> Complaint:
     return None if value in DURABILITIES else f"expected one of {', '.join(DURABILITIES)}"
 
 
+def _ack(value: object) -> Complaint:
+    return None if value in ACKS else f"expected one of {', '.join(ACKS)}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Argument:
     check: Checker
@@ -110,6 +115,7 @@ QUEUE_ARGUMENTS = {
     "x-max-priority": _Argument(_integer(0, PRIORITY_MAX), "priority_max"),
     "x-single-active-consumer": _Argument(_boolean, "single_active"),
     "x-durability": _Argument(_durability, "durability"),
+    "x-ack": _Argument(_ack, "ack"),
     "x-delivery-limit": _Argument(_integer(UNLIMITED, DELIVERIES_MAX), "delivery_limit"),
 }
 

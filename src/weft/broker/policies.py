@@ -43,6 +43,7 @@ _OF_QUEUES = {
     "dead-letter-exchange": DEAD_LETTER_EXCHANGE,
     "dead-letter-routing-key": DEAD_LETTER_KEY,
     "durability": "x-durability",
+    "ack": "x-ack",
 }
 _OF_BOTH = {name.removeprefix("x-"): name for name in (BARRIER, WINDOW, IDS_MAX, MISSING, streams.TAP)}
 _OF_EXCHANGES = {"alternate-exchange": ALTERNATE_EXCHANGE}

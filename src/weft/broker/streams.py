@@ -36,6 +36,7 @@ FOREIGN = (
     "x-single-active-consumer",
     "x-delivery-limit",
     "x-durability",
+    "x-ack",
     PARTITION_OF,
     PARTITION,
 )

@@ -179,6 +179,7 @@ ENTITIES = (
             Attribute("relay_window_s", "integer", "How long the node remembers what came by relay links, so that nothing comes twice: longer than any outage that ends by itself.", default=600, min=1, max=31536000),
             Attribute("relay_ids_max", "integer", "How many of these it remembers: a million take about 32 MB.", default=1000000, min=1),
             Attribute("doubt_s", "integer", "Seconds that a message which another node may have waits for that node before it goes to others.", default=60, min=0),
+            Attribute("end_to_end_max", "integer", "Messages of one publisher (a link, or an AMQP 0-9-1 connection) that may wait for their consumers' answers in queues with `x-ack: end-to-end`; then it is given no more credit, or not read.", default=8192, min=1),
         ),
     ),
 )

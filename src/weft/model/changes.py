@@ -208,6 +208,8 @@ class DeclareQueue:
     number: int = field(default=0, compare=False)
     """Names its messages in the journal for ever; 0 keeps them in memory."""
     barrier: Barrier | None = None
+    ack: Literal["node", "end-to-end"] = "node"
+    """Who answers publishers: this node when a message is safe here, or the consumer that takes it."""
     delete_when_empty: bool = False
     """A dynamic node with lifetime delete-on-no-messages: report QueueUnused("empty") once it ran empty."""
     tap: str | None = None

@@ -65,3 +65,7 @@ class Limits:
     """Time that a message which another node may have waits for that node before it goes to others: longer than a node
     takes to start again and be dialled.
     """
+    end_to_end_max: int = 8_192
+    """Messages of one publisher that may wait for their consumers' answers, in queues whose publishers want these: as
+    many as a queue keeps in memory.
+    """

@@ -112,6 +112,7 @@ def test_classic_is_the_default_type(desk: Desk) -> None:
         ({"x_max_length_bytes": 2**63}, "'x-max-length-bytes'"),
         ({"x_overflow": "explode"}, "expected one of drop-head, reject-publish, reject-publish-dlx"),
         ({"x_overflow": [1]}, "expected one of"),
+        ({"x_ack": "never"}, "expected one of node, end-to-end"),
         ({"x_dead_letter_exchange": 1}, "expected text, got signedint"),
         ({"x_dead_letter_routing_key": "k"}, "no dead letter exchange"),
         ({"x_max_priority": 256}, "'x-max-priority'"),
@@ -170,6 +171,7 @@ def test_a_stream_is_a_queue_that_keeps(desk: Desk) -> None:
         ("x-message-ttl", 1000),
         ("x-dead-letter-exchange", "amq.direct"),
         ("x-max-priority", 3),
+        ("x-ack", "end-to-end"),
     ],
 )
 def test_what_a_stream_cannot_have_is_refused(desk: Desk, name: str, value: object) -> None:

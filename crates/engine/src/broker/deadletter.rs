@@ -63,14 +63,15 @@ pub(super) struct Dying {
     pub queue: QueueId,
     pub message: Rc<Message>,
     pub reason: Reason,
-    /// Its position in the queue, if it is stored: forgotten once it has been sent on.
-    pub stored: Option<u64>,
+    /// Its position in the queue, if it was in it.
+    pub position: Option<u64>,
+    /// It is on disk: forgotten once it has been sent on.
+    pub stored: bool,
 }
 
 impl Dying {
     pub(super) fn new(queue: QueueId, entry: Entry, reason: Reason) -> Self {
-        let stored = entry.stored.then_some(entry.position);
-        Self { queue, message: entry.message, reason, stored }
+        Self { queue, message: entry.message, reason, position: Some(entry.position), stored: entry.stored }
     }
 }
 
@@ -82,7 +83,12 @@ impl Broker {
         while let Some(dying) = self.dying.pop_front() {
             self.totals.expired += u64::from(dying.reason == Reason::Expired);
             self.dead_letter_copy(dying.queue, &dying.message, dying.reason);
-            dying.stored.into_iter().for_each(|position| self.forget(dying.queue, position));
+            if let Some(position) = dying.position {
+                self.redeem_dead(dying.queue, position, dying.reason);
+                if dying.stored {
+                    self.forget(dying.queue, position);
+                }
+            }
             self.spend(1);
             if self.work_left == 0 || pumped && self.pump_first {
                 break;

@@ -18,7 +18,7 @@ use crate::routing::ExchangeId;
 const FABRIC_NUMBER: u64 = u64::MAX - 1;
 
 /// Where a barrier stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Exchange(ExchangeId),
     Queue(QueueId),
@@ -42,7 +42,7 @@ pub(super) fn fabric_settings(limits: &Limits) -> Settings {
 }
 
 impl Broker {
-    fn barrier_mut(&mut self, place: Place) -> Option<&mut Barrier> {
+    pub(super) fn barrier_mut(&mut self, place: Place) -> Option<&mut Barrier> {
         match place {
             Place::Exchange(id) => self.exchanges.get_mut(id)?.barrier.as_deref_mut(),
             Place::Queue(id) => self.queues.get_mut(id)?.barrier.as_deref_mut(),
@@ -76,6 +76,7 @@ impl Broker {
         }
         let mut published = Published::default();
         self.settle_guards(message, &mut published, true);
+        published.receipt = self.end_asking(false);
         Some(published)
     }
 
@@ -99,6 +100,7 @@ impl Broker {
         let durable = published.stored;
         for guard in guards.drain(..).filter(|guard| guard.serial == message.traits.serial) {
             if guard.known {
+                self.pledge_copy(guard.place, guard.id, message);
                 self.note_duplicate(guard.place, published);
             } else if kept && (matches!(guard.place, Place::Queue(_)) || taken && !refused) {
                 self.keep_id(guard, durable);
@@ -165,6 +167,10 @@ impl Broker {
         let Some(barrier) = self.barrier_mut(guard.place) else { return };
         let until_ms = barrier.remember(guard.id, now_ms);
         let number = barrier.settings.number;
+        if self.receipts.is_made() {
+            // The message is not on disk, and after a crash its publisher sends it again: it must not be known then.
+            return self.pledge_id(guard.place, guard.id);
+        }
         let Some(store) = self.store.as_mut().filter(|_| durable && number != 0) else { return };
         let batch = store.journal.remember(number, until_ms, &guard.id);
         let needs = store.needs(batch);

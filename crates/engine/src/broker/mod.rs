@@ -13,6 +13,7 @@ mod moving;
 mod publish;
 mod quota;
 mod reading;
+mod receipts;
 mod searching;
 mod settle;
 mod stored;
@@ -45,6 +46,7 @@ use delayed::Delayed;
 pub use moving::{MOVE_COUNT_MAX, Moved};
 pub use publish::Published;
 pub use quota::{Quota, Ticket};
+pub use receipts::{Ended, Fate, ReceiptId, Waiter};
 pub use searching::Searched;
 pub use settle::Outcome;
 pub use stored::{ReadFor, Store, holds_messages};
@@ -195,6 +197,8 @@ pub struct Broker {
     route_guarded: bool,
     /// What barriers said of the message that is being published.
     guards: Vec<guard::Guard>,
+    /// Publishers that wait for the end of their messages.
+    pub(crate) receipts: receipts::Receipts,
     /// Nodes that queues are drained by.
     notes: Vec<doubt::Note>,
     /// Queues with messages that are not to be seen yet, and the places of the message that is being published.
@@ -266,6 +270,7 @@ impl Broker {
             route_mark: 0,
             route_guarded: false,
             guards: Vec::new(),
+            receipts: receipts::Receipts::new(seed),
             notes: Vec::new(),
             hiding: Vec::new(),
             hidden: Vec::new(),

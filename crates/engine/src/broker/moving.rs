@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use super::{Broker, Unknown};
+use super::{Broker, Fate, Unknown};
 use crate::message::{Message, Name};
 use crate::queue::QueueId;
 use crate::queue::ready::Entry;
@@ -63,6 +63,7 @@ impl Broker {
                     if entry.stored {
                         self.forget(id, entry.position);
                     }
+                    self.redeem(id, entry.position, Fate::default);
                 }
                 false => {
                     moved.refused = true;

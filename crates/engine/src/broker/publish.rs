@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use super::guard::Place;
-use super::{Broker, Dying, Reason};
+use super::{Broker, Dying, Reason, ReceiptId};
 use crate::durability::Durability;
 use crate::fields;
 use crate::message::{Message, Name};
@@ -30,6 +30,8 @@ pub struct Published {
     pub rejected: bool,
     /// It, or the first copy of what was held back, is safe once the disk has it.
     pub stored: bool,
+    /// Its publisher is answered when this one is complete.
+    pub receipt: Option<ReceiptId>,
 }
 
 impl Broker {
@@ -156,6 +158,7 @@ impl Broker {
         if !self.guards.is_empty() {
             self.settle_guards(message, &mut published, kept.is_some());
         }
+        published.receipt = self.end_asking(published.rejected);
         self.totals.unroutable += u64::from(published.queues == 0);
         self.note_published(exchange, published);
         published
@@ -168,7 +171,8 @@ impl Broker {
         if self.queues.get(id)?.barrier.is_some() && self.guard(Place::Queue(id), message) {
             return Some(Offer::Taken);
         }
-        let stored = self.is_stored(id, message);
+        let pledged = self.queues.get(id)?.settings.end_to_end && self.receipts.is_asked(message);
+        let stored = self.is_stored(id, message, pledged);
         let queue = self.queues.get_mut(id)?;
         if queue.stream.is_some() {
             let part = self.part_of(id, message)?;
@@ -183,7 +187,8 @@ impl Broker {
                     queue: id,
                     message: Rc::clone(message),
                     reason: Reason::MaxLen,
-                    stored: None,
+                    position: None,
+                    stored: false,
                 });
             }
             return Some(offer);
@@ -194,9 +199,14 @@ impl Broker {
                 self.hidden.push((id, position));
             }
             let queue = self.queues.get(id)?;
-            let level = if queue.keeps(message) { queue.settings.durability } else { Some(Durability::Memory) };
+            let level =
+                if queue.keeps(message) && !pledged { queue.settings.durability } else { Some(Durability::Memory) };
             let level = level.unwrap_or_default();
             self.will_store(number, position, expires_ns, level);
+        }
+        if pledged {
+            let (_, position, _) = self.queues.get(id)?.last_offered();
+            self.pledge(id, position);
         }
         let queue = self.queues.get_mut(id)?;
         if queue.is_limited() && queue.ring.next().is_some() {

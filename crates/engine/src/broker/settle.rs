@@ -4,7 +4,9 @@
 //! a peer, with the entry they held. It must never write to a peer. Rules: AMQP 1.0 section 3.4 (delivery states);
 //! RabbitMQ's requeue, delivery limit, auto-delete and single active consumer.
 
-use super::{Broker, Dying, Reason};
+use weft_wire::amqp10::condition;
+
+use super::{Broker, Dying, Fate, Reason};
 use crate::conn::ConnId;
 use crate::event::{Event, Unused};
 use crate::queue::QueueId;
@@ -27,8 +29,17 @@ pub enum Outcome {
 
 impl Broker {
     /// Ends the delivery of `entry`, which came from `id`. A queue that is gone takes its messages with it.
-    pub fn settle(&mut self, id: QueueId, mut entry: Entry, outcome: Outcome) {
+    #[inline]
+    pub fn settle(&mut self, id: QueueId, entry: Entry, outcome: Outcome) {
+        self.settle_as(id, entry, outcome, None);
+    }
+
+    /// The same, with the consumer's own words, which a publisher that waits for them is told. What a consumer gives
+    /// back then goes to its publisher and not to another consumer.
+    pub fn settle_as(&mut self, id: QueueId, mut entry: Entry, outcome: Outcome, fate: Option<&Fate>) {
         self.totals.settled += u64::from(outcome == Outcome::Accepted);
+        let given_back = fate.is_some() && matches!(outcome, Outcome::Returned { .. });
+        let to_publisher = given_back && self.is_pledged(id, entry.position);
         let Some(queue) = self.queues.get_mut(id) else { return };
         if entry.reader > 0 {
             queue.unsettled -= 1;
@@ -44,14 +55,19 @@ impl Broker {
             Outcome::Accepted => {
                 queue.counters.settled += 1;
                 self.note_settled(id, entry.since_ns);
-                if entry.stored {
-                    self.forget(id, entry.position);
-                }
-                self.when_empty(id);
+                self.leave_for_good(id, &entry, fate);
             }
             Outcome::Rejected => {
                 self.note_settled(id, entry.since_ns);
+                if let Some(fate) = fate {
+                    self.redeem(id, entry.position, || fate.clone());
+                }
                 self.died(id, entry, Reason::Rejected);
+            }
+            Outcome::Returned { .. } if to_publisher => {
+                queue.counters.returned += 1;
+                self.totals.returned += 1;
+                self.leave_for_good(id, &entry, fate);
             }
             Outcome::Returned { failed } => {
                 queue.counters.returned += 1;
@@ -69,6 +85,15 @@ impl Broker {
                 self.put_back(id, entry);
             }
         }
+    }
+
+    /// An entry is done with: its publisher is told how, if it waits for that.
+    fn leave_for_good(&mut self, id: QueueId, entry: &Entry, fate: Option<&Fate>) {
+        if entry.stored {
+            self.forget(id, entry.position);
+        }
+        self.redeem(id, entry.position, || fate.cloned().unwrap_or_default());
+        self.when_empty(id);
     }
 
     /// Returns many at once. From the last to the first, so that each finds its place at the front of its queue and a
@@ -151,9 +176,17 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(id) else { return 0 };
         let (gone, cold, number) = (queue.ready.drain(), queue.cold.take(), queue.settings.number);
         let with_consumers = std::mem::take(&mut queue.out_of_turn).into_iter().filter(|taken| taken.1.is_none());
-        gone.iter().filter(|entry| entry.stored).for_each(|entry| self.forget(id, entry.position));
+        let with_consumers: Vec<u64> = with_consumers.map(|taken| taken.0).collect();
+        let purged = || Fate::refused(condition::RESOURCE_DELETED, "the queue was purged");
+        for entry in &gone {
+            if entry.stored {
+                self.forget(id, entry.position);
+            }
+            self.redeem(id, entry.position, purged);
+        }
         if let Some(cold) = cold {
-            self.forget_from(number, cold.next, with_consumers.map(|taken| taken.0));
+            self.redeem_from(id, cold.next, &with_consumers, &purged());
+            self.forget_from(number, cold.next, with_consumers.into_iter());
         }
         gone.len() + cold.map_or(0, |cold| cold.count as usize)
     }

@@ -5,10 +5,12 @@
 //! by piece. It must never wait for a disk: jobs go out and come back (`engine.rs`). Rules: docs/internals/segment.md;
 //! a promise to a publisher leaves only after `synced` has reached the batch that holds its message.
 
+use weft_wire::amqp10::condition;
+
 use weft_journal::{Journal, Messages, Read, ReadDone, RecoveredBarrier, RecoveredQueue, Target};
 
-use super::Broker;
 use super::reading::Reading;
+use super::{Broker, Fate};
 use crate::durability::{Durability, Needs};
 use crate::message::Message;
 use crate::queue::consumers::ConsumerId;
@@ -140,14 +142,11 @@ impl Broker {
         self.store.as_ref().is_some_and(behind)
     }
 
-    /// Will this message be stored in this queue?
+    /// Will this message be stored in this queue? One that its publisher keeps until its end only for want of memory.
     #[inline]
-    pub(super) fn is_stored(&self, id: QueueId, message: &Message) -> bool {
-        self.store.is_some()
-            && self
-                .queues
-                .get(id)
-                .is_some_and(|queue| queue.settings.number != 0 && (queue.keeps(message) || queue.spills()))
+    pub(super) fn is_stored(&self, id: QueueId, message: &Message, pledged: bool) -> bool {
+        let Some(queue) = self.queues.get(id).filter(|_| self.store.is_some()) else { return false };
+        queue.settings.number != 0 && (queue.keeps(message) && !pledged || queue.spills())
     }
 
     /// A queue has taken a message that is to be stored, at this position.
@@ -381,7 +380,10 @@ impl Broker {
         if cold.count == 0 {
             queue.end_cold();
         }
-        rotten.into_iter().for_each(|position| self.forget(id, position));
+        for position in rotten {
+            self.forget(id, position);
+            self.redeem(id, position, || Fate::refused(condition::INTERNAL_ERROR, "the message was damaged"));
+        }
         self.wake_searched(id);
         self.touch(id);
         self.schedule(id);

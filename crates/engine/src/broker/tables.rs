@@ -6,9 +6,10 @@
 
 use std::rc::Rc;
 
+use weft_wire::amqp10::condition;
 use weft_wire::amqp091::table::Table;
 
-use super::{BindingRow, Broker, Permit, Principal, Route, Topics, Vhost, VhostId};
+use super::{BindingRow, Broker, Fate, Permit, Principal, Route, Topics, Vhost, VhostId};
 use crate::barrier;
 use crate::change::{BindingSpec, ExchangeKind};
 use crate::event::{Access, Resource};
@@ -175,6 +176,8 @@ impl Broker {
             let members = self.queues.get(id).map(|queue| queue.ring.members()).into_iter().flatten();
             members.collect::<Vec<_>>().into_iter().for_each(|consumer| self.tell_consumer(consumer, false));
         }
+        let deleted = Fate::refused(condition::RESOURCE_DELETED, "the queue was deleted");
+        self.redeem_from(id, 0, &[], &deleted);
         let Some(queue) = self.queues.remove(id) else { return };
         if let Some(vhost) = self.vhosts.get_mut(queue.vhost) {
             vhost.queues.remove(&queue.name);

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use crate::barrier::{self, Barrier};
-use crate::broker::VhostId;
+use crate::broker::{ReceiptId, VhostId};
 use crate::durability::{Durability, Needs};
 use crate::message::{Message, Name};
 use crate::slab::Id;
@@ -79,6 +79,8 @@ pub struct Settings {
     pub stream: Option<Retention>,
     /// What it holds back as duplicates.
     pub barrier: Option<barrier::Settings>,
+    /// Publishers are answered by the consumers of their messages.
+    pub end_to_end: bool,
 }
 
 /// The part of a queue that is on disk only: everything behind its window.
@@ -131,6 +133,8 @@ pub struct Queue {
     /// Its log, if it is a stream: then nothing is ever ready.
     pub stream: Option<Box<Stream>>,
     pub barrier: Option<Box<Barrier>>,
+    /// Positions of messages whose publishers wait for their end.
+    pub pledges: BTreeMap<u64, ReceiptId>,
     /// Messages that another node may have already.
     pub doubts: Option<Box<Doubts>>,
     pub ring: Ring,
@@ -166,6 +170,7 @@ impl Queue {
             cold: None,
             out_of_turn: BTreeMap::new(),
             barrier: None,
+            pledges: BTreeMap::new(),
             doubts: None,
             ring: Ring::default(),
             unsettled: 0,

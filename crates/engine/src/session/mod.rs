@@ -8,7 +8,7 @@
 pub mod amqp091;
 pub mod amqp10;
 
-use crate::broker::Broker;
+use crate::broker::{Broker, Ended};
 use crate::change::LinkPlan;
 use crate::conn::Io;
 use crate::queue::QueueId;
@@ -149,6 +149,24 @@ impl Session {
     pub fn pumped(&mut self, io: &mut Io, broker: &mut Broker) {
         if let Self::Amqp10(session) = self {
             session.pumped(io, broker);
+        }
+    }
+
+    /// A message that this connection published has come to its end; `send_ended` tells of it.
+    pub fn ended(&mut self, io: &mut Io, broker: &mut Broker, ended: &Ended) {
+        match self {
+            Self::Detect => {}
+            Self::Amqp091(session) => session.ended(io, broker, ended),
+            Self::Amqp10(session) => session.ended(io, broker, ended),
+        }
+    }
+
+    /// All that ended by now was told: the answers leave.
+    pub fn send_ended(&mut self, io: &mut Io, broker: &Broker) {
+        match self {
+            Self::Detect => {}
+            Self::Amqp091(session) => session.send_ended(io),
+            Self::Amqp10(session) => session.send_owed(io, broker),
         }
     }
 

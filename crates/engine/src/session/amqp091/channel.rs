@@ -168,6 +168,7 @@ impl Session {
             Method::ChannelFlowOk { .. } | Method::BasicCancelOk { .. } => {}
             Method::ChannelClose { .. } => {
                 self.send_confirms(io);
+                self.abandon_confirms(io, broker, number);
                 if let Some(mut channel) = self.channels[usize::from(number)].take() {
                     channel.end(broker);
                     broker.tell_session(io.id, number, false);
@@ -207,6 +208,7 @@ impl Session {
         ids: (u16, u16),
     ) {
         self.confirming.retain(|other| *other != number);
+        self.abandon_confirms(io, broker, number);
         io.drop_promises(number);
         if let Some(channel) = self.channel(number) {
             channel.end(broker);

@@ -238,6 +238,7 @@ impl Session {
 
     /// Every consumer leaves and every unsettled delivery goes back.
     fn drop_channels(&mut self, io: &mut Io, broker: &mut Broker) {
+        (0..self.channels.len()).for_each(|number| self.abandon_confirms(io, broker, number as u16));
         for (number, channel) in std::mem::take(&mut self.channels).into_iter().enumerate() {
             let Some(mut channel) = channel else { continue };
             channel.end(broker);

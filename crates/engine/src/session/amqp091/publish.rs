@@ -14,7 +14,7 @@ use weft_wire::amqp091::{Method, reply};
 use super::consume::REPLY_QUEUE;
 use super::content::{self, write_content};
 use super::{Fault, Session, Step, Stepped, show};
-use crate::broker::{Broker, Published};
+use crate::broker::{Broker, Published, Waiter};
 use crate::conn::Io;
 use crate::event::{Access, Resource};
 use crate::memory::MESSAGE_OVERHEAD_BYTES;
@@ -303,6 +303,7 @@ impl Session {
     #[inline]
     pub(super) fn route(&mut self, io: &mut Io, broker: &mut Broker, number: u16, finished: Finished) {
         let message = &finished.message;
+        self.ask_end(io, broker, number, message);
         let published = match &finished.route {
             Some(route) => {
                 route.count();
@@ -317,11 +318,22 @@ impl Session {
         if published.queues == 0 && finished.mandatory {
             self.give_back(io, number, message);
         }
+        if let Some(receipt) = published.receipt {
+            return self.hold_confirm(io, broker, number, receipt);
+        }
         let Some(confirms) = self.channel(number).and_then(|channel| channel.confirms.as_mut()) else { return };
         if published.rejected {
             io.promise(number, |out| confirms.nack(number, out));
         } else if confirms.ack() {
             self.confirming.push(number);
+        }
+    }
+
+    /// A channel in confirm mode wants to know how its message ends, where consumers say so.
+    #[inline]
+    fn ask_end(&mut self, io: &Io, broker: &mut Broker, channel: u16, message: &Message) {
+        if let Some(confirms) = self.channel(channel).and_then(|channel| channel.confirms.as_ref()) {
+            broker.ask_end(message, Waiter { conn: io.id, channel, number: confirms.count() + 1 });
         }
     }
 

@@ -255,6 +255,7 @@ impl Session {
             delivery_count: attach.initial_delivery_count.unwrap_or(0),
             second: attach.rcv_settle_mode == weft_wire::amqp10::ReceiverSettleMode::Second,
             posted: 0,
+            awaited: 0,
             partial: None,
             memory: RouteMemory::default(),
             buffers: HeadBuffers::default(),

@@ -119,16 +119,34 @@ impl Session {
         };
         message.deaths = carried.deaths();
         if carried.asked {
-            let had = inlet.has(broker, &message, carried.passed, &way);
-            io.direct &= !had.is_some_and(|published| published.stored);
-            let verdict = if had.is_some() { Verdict::Accepted } else { Verdict::Released };
-            self.answer_delivery(io, place, delivery, verdict);
+            self.answer_asked(io, broker, (place, delivery), &way, (&message, carried.passed));
             return Ok(());
         }
         let subject = carried.routing_key.or(properties.subject);
         let (subject, to) = (subject.unwrap_or_default().as_bytes(), properties.to.map(str::as_bytes));
         self.send_carried(io, broker, (place, delivery), way, (message, carried.passed), (subject, to));
         Ok(())
+    }
+
+    /// Whether this node has had a message, which another one only asks about.
+    fn answer_asked(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        (place, delivery): (Place, Delivery),
+        way: &Way,
+        (message, passed): (&Message, Passed<'_>),
+    ) {
+        self.ask_end(io, broker, place, &delivery, message);
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
+        let had = inlet.has(broker, message, passed, way);
+        io.direct &= !had.is_some_and(|published| published.stored);
+        if let Some(receipt) = had.and_then(|published| published.receipt) {
+            // As long as its consumer has not taken it, nobody has it for good.
+            return self.await_end(broker, place, delivery, (receipt, true));
+        }
+        let verdict = if had.is_some() { Verdict::Accepted } else { Verdict::Released };
+        self.answer_delivery(io, place, delivery, verdict);
     }
 
     /// On to its queues, unless this node has had it.
@@ -145,10 +163,17 @@ impl Session {
         match way {
             Way::Known => {
                 let finished = inlet.finish(message, Extras::default());
+                self.ask_end(io, broker, place, &delivery, &finished.message);
+                let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+                    return;
+                };
                 match inlet.had(broker, &finished.message, passed) {
                     Some(published) => {
                         io.direct &= !published.stored;
-                        self.answer_delivery(io, place, delivery, Verdict::Accepted);
+                        match published.receipt {
+                            Some(receipt) => self.await_end(broker, place, delivery, (receipt, false)),
+                            None => self.answer_delivery(io, place, delivery, Verdict::Accepted),
+                        }
                     }
                     None => self.hand_on(io, broker, place, delivery, finished),
                 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use weft_wire::amqp10::{Begin, End, Symbol, condition, encode};
 
+use super::awaited::Awaited;
 use super::link::Link;
 use super::settle::{Posted, Run, lose_held};
 use super::unsettled::Unsettled;
@@ -40,6 +41,8 @@ pub(super) struct Channel {
     pub unsettled: Unsettled,
     /// What the peer sent, has our answer to, and has not settled (receiver settle mode second).
     pub posted: BTreeMap<u32, Posted>,
+    /// What the peer sent and a consumer will answer, by delivery id.
+    pub awaited: BTreeMap<u32, Awaited>,
     /// Answers that will leave as one disposition.
     pub run: Option<Run>,
     /// They wait for something to leave with.
@@ -68,6 +71,7 @@ impl Channel {
             theirs: Vec::new(),
             unsettled: Unsettled::default(),
             posted: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             run: None,
             late: false,
             thirsty: Vec::new(),
@@ -242,6 +246,8 @@ impl Session {
         let Some(channel) = self.channel(number) else { return };
         let handles = channel.links.len();
         channel.posted.clear();
+        self.abandon_awaited(broker, number, None);
+        let Some(channel) = self.channel(number) else { return };
         // All at once: link by link, each would be searched for among all.
         for held in channel.unsettled.take_all() {
             lose_held(broker, held, failed);

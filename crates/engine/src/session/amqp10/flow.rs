@@ -160,11 +160,12 @@ impl Session {
         if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
             if !blocked {
                 io.sated |= inlet.backlog.is_some();
-                if !inlet.wants_credit() {
+                let most = broker.limits.end_to_end_max;
+                if !inlet.wants_credit(most) {
                     return;
                 }
                 // Never less than it has: messages may be on their way already.
-                inlet.credit = inlet.credit.max(inlet.credit_max());
+                inlet.credit = inlet.credit.max(inlet.credit_max(most));
             }
             self.write_link_flow(io, broker, place, false);
         }
@@ -178,7 +179,7 @@ impl Session {
                 && let Some((_, account)) = &inlet.backlog
             {
                 io.sated |= account.messages() > 0 || inlet.credit < inlet.window;
-                if inlet.wants_credit() {
+                if inlet.wants_credit(broker.limits.end_to_end_max) {
                     self.grant(io, broker, place);
                 }
             }
@@ -186,7 +187,7 @@ impl Session {
     }
 
     /// Answers, credit and windows, each channel's in as few frames as can be.
-    pub(super) fn send_owed(&mut self, io: &mut Io, broker: &Broker) {
+    pub fn send_owed(&mut self, io: &mut Io, broker: &Broker) {
         self.send_late(io);
         self.send_due(io, broker);
     }

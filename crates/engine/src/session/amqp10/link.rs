@@ -88,6 +88,8 @@ pub(super) struct Inlet {
     pub second: bool,
     /// Deliveries that we answered and the peer has not settled.
     pub posted: u32,
+    /// Deliveries that wait for their consumers.
+    pub awaited: u32,
     pub partial: Option<Box<Partial>>,
     pub memory: RouteMemory,
     pub buffers: HeadBuffers,
@@ -143,9 +145,10 @@ pub(super) struct Outlet {
 }
 
 impl Inlet {
-    /// The credit that the peer may have now.
-    pub(super) fn credit_max(&self) -> u32 {
+    /// The credit that the peer may have now, where so many deliveries may wait for their consumers.
+    pub(super) fn credit_max(&self, end_to_end_max: u32) -> u32 {
         let window = self.window.saturating_sub(self.posted + self.refused);
+        let window = window.min(end_to_end_max.saturating_sub(self.awaited));
         match &self.backlog {
             Some((most, account)) => window.min(most.saturating_sub(account.messages())),
             None => window,
@@ -153,8 +156,9 @@ impl Inlet {
     }
 
     /// Is a flow worth its bytes? Where consumers set the pace, a quarter of the window at a time.
-    pub(super) fn wants_credit(&self) -> bool {
-        self.backlog.is_none() || self.credit_max() >= self.credit + (self.window / 4).max(1)
+    pub(super) fn wants_credit(&self, end_to_end_max: u32) -> bool {
+        let free = self.backlog.is_none() && self.awaited == 0;
+        free || self.credit_max(end_to_end_max) >= self.credit + (self.window / 4).max(1)
     }
 }
 
@@ -253,6 +257,7 @@ impl Session {
             }
             Link::In(inlet) => {
                 channel.posted.retain(|_, posted| posted.handle != place.1);
+                self.abandon_awaited(broker, place.0, Some(place.1));
                 if let Goal::Coordinator = inlet.goal {
                     self.roll_back_all(broker, |transaction| transaction.control == place);
                 }

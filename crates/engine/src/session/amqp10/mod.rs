@@ -6,6 +6,7 @@
 //! (docs/reference/amqp-1.0.md).
 
 mod attach;
+mod awaited;
 mod carried;
 mod channel;
 mod facts;

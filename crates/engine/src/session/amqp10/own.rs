@@ -355,7 +355,7 @@ impl Session {
         }
     }
 
-    fn rest(&mut self, io: &mut Io, broker: &mut Broker, place: Place) {
+    pub(super) fn rest(&mut self, io: &mut Io, broker: &mut Broker, place: Place) {
         if self.resting.is_empty() {
             self.rested_ns = broker.now_ns + REST_NS;
             broker.schedule_conn(io, self.rested_ns);
@@ -415,6 +415,7 @@ fn inlet_of(common: Common, goal: Goal, vhost: VhostId, order: &LinkOrder, accou
         delivery_count: 0,
         second: false,
         posted: 0,
+        awaited: 0,
         partial: None,
         memory: RouteMemory::default(),
         buffers: HeadBuffers::default(),

@@ -224,11 +224,17 @@ impl Session {
         let verdict = match delivery.transaction {
             Some(id) => self.post_in(broker, id, finished),
             None => {
+                self.ask_end(io, broker, place, &delivery, &finished.message);
                 let published = match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
                     Some(Link::In(inlet)) => inlet.route(broker, &finished),
                     _ => return,
                 };
                 io.direct &= !published.stored;
+                if let Some(receipt) = published.receipt {
+                    // No promise of this node is about it.
+                    io.promised += 1;
+                    return self.await_end(broker, place, delivery, (receipt, false));
+                }
                 match verdict_of(published) {
                     Verdict::Accepted => Verdict::Accepted,
                     verdict => self.turn_down(io, broker, place, verdict),

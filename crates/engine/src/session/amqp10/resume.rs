@@ -64,6 +64,7 @@ impl Session {
                     }
                     stays
                 });
+                self.abandon_awaited(broker, place.0, Some(place.1));
                 if let Goal::Coordinator = inlet.goal {
                     self.roll_back_all(broker, |transaction| transaction.control == place);
                 }

@@ -7,14 +7,18 @@
 use std::rc::Rc;
 
 use weft_wire::amqp10::{
-    Declared, DeliveryState, Disposition, Error, Field, MapBuf, Modified, Outcome as WireOutcome, Rejected, Role,
-    Symbol, TransactionalState, Value, condition, encode, writer,
+    Declared, DeliveryState, Disposition, Error, Field, MapBuf, Modified, Outcome as WireOutcome, Reader, Rejected,
+    Role, Symbol, TransactionalState, Value, condition, encode, writer,
 };
 
 use super::link::Link;
 use super::unsettled::Held;
 use super::{Fault, Session, head};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Fate, Outcome};
+
+/// What a consumer says is told its publisher in so many bytes: any peer takes frames of 512.
+const CONDITION_BYTES_MAX: usize = 64;
+const ANNOTATIONS_BYTES_MAX: usize = 256;
 
 /// So long may good news for another node wait for something to leave with: nobody there waits for it.
 const LATE_NS_MAX: u64 = 5_000_000;
@@ -25,33 +29,42 @@ const LATE_MAX: u32 = 250;
 #[derive(Clone)]
 pub(super) struct Decision {
     outcome: Outcome,
+    /// The peer's own words, for a publisher that waits for them; none where it said nothing.
+    fate: Option<Fate>,
     /// Message annotations to add: an encoded map.
     annotations: Option<Rc<[u8]>>,
 }
 
 impl Decision {
-    pub(super) const RELEASED: Self = Self { outcome: Outcome::Returned { failed: false }, annotations: None };
+    pub(super) const RELEASED: Self =
+        Self { outcome: Outcome::Returned { failed: false }, fate: None, annotations: None };
 
     pub(super) fn of(outcome: WireOutcome<'_>) -> Self {
-        let (outcome, annotations) = match outcome {
-            WireOutcome::Accepted | WireOutcome::Declared(_) => (Outcome::Accepted, None),
-            WireOutcome::Released => (Outcome::Returned { failed: false }, None),
-            WireOutcome::Rejected(rejected) => (Outcome::Rejected, rejected.error.map(|error| reason(&error))),
+        let (outcome, fate, annotations) = match outcome {
+            WireOutcome::Accepted | WireOutcome::Declared(_) => (Outcome::Accepted, Fate::Accepted, None),
+            WireOutcome::Released => (Outcome::Returned { failed: false }, Fate::Released, None),
+            WireOutcome::Rejected(rejected) => {
+                let words = |error: Error<'_>| {
+                    let condition = error.condition.0.get(..CONDITION_BYTES_MAX).unwrap_or(error.condition.0);
+                    (Rc::from(condition), Rc::from(error.description.unwrap_or_default()))
+                };
+                let error = rejected.error.map(words);
+                (Outcome::Rejected, Fate::Rejected { error }, rejected.error.map(|error| reason(&error)))
+            }
             WireOutcome::Modified(modified) => {
                 let annotations = modified.message_annotations.filter(|map| !map.is_empty());
-                let annotations = annotations.map(|map| {
+                let annotations: Option<Rc<[u8]>> = annotations.map(|map| {
                     let mut bytes = Vec::new();
                     map.put(&mut bytes);
                     Rc::from(bytes)
                 });
-                let outcome = match modified.undeliverable_here {
-                    true => Outcome::Rejected,
-                    false => Outcome::Returned { failed: modified.delivery_failed },
-                };
-                (outcome, annotations)
+                let (failed, undeliverable) = (modified.delivery_failed, modified.undeliverable_here);
+                let outcome = if undeliverable { Outcome::Rejected } else { Outcome::Returned { failed } };
+                let told = annotations.clone().filter(|bytes| bytes.len() <= ANNOTATIONS_BYTES_MAX);
+                (outcome, Fate::Modified { failed, undeliverable, annotations: told }, annotations)
             }
         };
-        Self { outcome, annotations }
+        Self { outcome, fate: Some(fate), annotations }
     }
 }
 
@@ -73,7 +86,7 @@ pub(super) fn settle_held(broker: &mut Broker, mut held: Held, decision: &Decisi
     if let Some(message) = annotations.and_then(|added| head::annotated(&held.entry.message, added)) {
         held.entry.message = Rc::new(message);
     }
-    broker.settle(held.queue, held.entry, decision.outcome);
+    broker.settle_as(held.queue, held.entry, decision.outcome, decision.fate.as_ref());
 }
 
 /// The link of a delivery is lost: back to its queue, and in doubt if a node may have it all the same.
@@ -99,6 +112,8 @@ pub(super) enum Verdict {
     Declared(u64),
     /// Accepted if the transaction is.
     Provisional(u64),
+    /// What its consumer said.
+    Ended(Fate),
 }
 
 impl Verdict {
@@ -108,6 +123,7 @@ impl Verdict {
 
     fn with_state<T>(&self, each: impl FnOnce(DeliveryState<'_>) -> T) -> T {
         match self {
+            Self::Ended(fate) => each(state_of(fate)),
             Self::Accepted => each(DeliveryState::ACCEPTED),
             Self::Released => each(DeliveryState::RELEASED),
             Self::Failed => {
@@ -134,6 +150,26 @@ impl Verdict {
             map.put_with(Value::Binary(tag), |out| state.put(out));
         });
     }
+}
+
+/// A fate as the protocol says it.
+fn state_of(fate: &Fate) -> DeliveryState<'_> {
+    DeliveryState::Outcome(match fate {
+        Fate::Accepted => WireOutcome::Accepted,
+        Fate::Released => WireOutcome::Released,
+        Fate::Modified { failed, undeliverable, annotations } => {
+            let map = annotations.as_deref().and_then(|bytes| Reader::new(bytes).read().ok()?.as_map());
+            WireOutcome::Modified(Modified {
+                delivery_failed: *failed,
+                undeliverable_here: *undeliverable,
+                message_annotations: map,
+            })
+        }
+        Fate::Rejected { error } => {
+            let error = error.as_ref().map(|(condition, text)| super::error_of(Symbol(condition), text));
+            WireOutcome::Rejected(Rejected { error })
+        }
+    })
 }
 
 /// An answer that the peer has not settled yet.
