@@ -172,7 +172,7 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
     }
     names = subprocess.Popen(["epmd", "-address", HOST, "-port", str(names_port)])
     try:
-        process, output = start("rabbitmq", [str(RABBITMQ_SERVER)], env, lambda line: "completed with" in line)
+        process, output = start("rabbitmq", [str(RABBITMQ_SERVER)], env, lambda line: "completed with" in line, folder)
     except PeerError:
         names.terminate()
         names.wait()
@@ -181,9 +181,13 @@ def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",
 
 
 def start(
-    name: str, command: list[str], env: dict[str, str], is_ready: Callable[[str], bool]
+    name: str,
+    command: list[str],
+    env: dict[str, str],
+    is_ready: Callable[[str], bool],
+    folder: Path | None = None,
 ) -> tuple[subprocess.Popen[str], _Output]:
-    """Start a command and wait for the line that says it is ready."""
+    """Start a command in a folder of its own, where it may leave dumps, and wait for the line that says it is ready."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -191,6 +195,7 @@ def start(
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, **env},
+        cwd=folder,
     )
     output = _Output(process, is_ready)
     if not output.wait_ready(START_TIMEOUT_S):
