@@ -83,39 +83,45 @@ def weft_request(port: int, count: int) -> None:
     run(main())
 
 
-def weft_dynamic(port: int, count: int) -> None:
-    """Requests as most libraries make them: an address of its own for each reply."""
+def weft_replies(port: int, count: int) -> None:
+    """What a shared reply address costs: requests of one client to one service, in turns by three reply addresses.
+
+    `shared` is `request` as it is, `own` an address made before that only these requests use, `made` one that is made
+    for each, which is what many libraries do. The same frames go out in all three, and nobody waits for their outcomes.
+    """
     import weft
+    from weft.client.receiving import Receiver
+    from weft.client.tickets import Ticket
 
     async def main() -> None:
         async with weft.connect(f"amqp://127.0.0.1:{port}") as fabric, fabric.session() as session:
-            started, trips = start(), []
-            for _ in range(count):
-                before = time.perf_counter()
-                replies = await session.receiver(None, dynamic=True, window=1).ready()
-                await fabric.send("bench-rpc", BODY, durable=False, reply_to=replies.address, correlation_id="c")
-                await anext(replies)
-                trips.append(time.perf_counter() - before)
-                await replies.close()
-            report(started, count, trips)
+            await fabric.request("bench-rpc", BODY, durable=False)
+            outlet = fabric._outlets["bench-rpc"]
 
-    run(main())
-
-
-def weft_private(port: int, count: int) -> None:
-    """The same requests with one reply address, made before, that nobody shares and nothing has to be told apart at."""
-    import weft
-
-    async def main() -> None:
-        async with weft.connect(f"amqp://127.0.0.1:{port}") as fabric, fabric.session() as session:
-            replies = await session.receiver(None, dynamic=True, window=1).ready()
-            started, trips = start(), []
-            for _ in range(count):
-                before = time.perf_counter()
-                await fabric.send("bench-rpc", BODY, durable=False, reply_to=replies.address, correlation_id="c")
+            async def ask(replies: Receiver) -> None:
+                properties = {"durable": False, "reply_to": replies.address, "correlation_id": "own"}
+                properties |= {"ttl_ms": 30_000, "expires_at": time.time() + 30}
+                outlet.send((BODY,), properties, Ticket(), now=True, batchable=True)
                 (await anext(replies)).accept()
-                trips.append(time.perf_counter() - before)
-            report(started, count, trips)
+
+            async def shared() -> None:
+                await fabric.request("bench-rpc", BODY, durable=False)
+
+            async def made() -> None:
+                replies = await session.receiver(None, dynamic=True, window=1).ready()
+                await ask(replies)
+                used.append(replies)
+
+            own = await session.receiver(None, dynamic=True, window=1).ready()
+            used: list[Receiver] = []
+            trips: dict[str, list[float]] = {"shared": [], "own": [], "made": []}
+            for _ in range(count):
+                for name, once in (("shared", shared), ("own", lambda: ask(own)), ("made", made)):
+                    before = time.perf_counter()
+                    await once()
+                    trips[name].append(time.perf_counter() - before)
+                await used.pop().close()
+            print(json.dumps({f"{name}_us": statistics.median(times) * 1e6 for name, times in trips.items()}))
 
     run(main())
 

@@ -477,13 +477,15 @@ class Client:
         identify: bool = False,
         txn: bytes | None = None,
         sign: Callable[[bytes], dict[str, Any] | None] | None = None,
+        batchable: bool = False,
     ) -> int:
         """Send a batch with the same properties; the number of its first message, the others follow.
 
         Properties: durable, priority, ttl_ms, message_id, user_id, to, subject, reply_to, correlation_id, content_type,
         content_encoding, expires_at, created_at, group_id, group_sequence, reply_to_group_id, headers, annotations.
         `identify` gives each an id that no other message has; `as_value` sends one AMQP value in place of bytes;
-        `sign` makes a footer of each bare message.
+        `sign` makes a footer of each bare message; `batchable` says that nobody waits for the outcome, so that the peer
+        may tell it later, with other frames.
         """
     def send_encoded(self, link: int, messages: EncodedMessages, count_max: int, *, settled: bool = False) -> int:
         """Send the next of some messages, at most `count_max`; the number of the first, the others follow."""
@@ -545,6 +547,8 @@ class Delivery:
     def content_encoding(self) -> str | None: ...
     @property
     def expires_at(self) -> datetime | None: ...
+    @property
+    def expires_s(self) -> float | None: ...
     @property
     def created_at(self) -> datetime | None: ...
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import doctest
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import weft
 from weft.client import codecs
 from weft.client import url as url_module
+from weft.client.tickets import within
 from weft.client.url import Target, arrange, targets
 
 
@@ -66,3 +68,41 @@ async def test_srv_without_its_package_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "dns", None)
     with pytest.raises(weft.ConfigError, match=r"weft\[srv\]"):
         await weft.connect("amqp+srv://example.com", timeout_s=2).open()
+
+
+async def test_within_is_a_clock_only_for_what_waits() -> None:
+    asked: list[str] = []
+
+    async def at_once(value: int) -> int:
+        return value
+
+    async def later(value: int) -> int:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await asyncio.sleep(0.001, value)
+
+    async def fails(wait: bool) -> None:
+        if wait:
+            await asyncio.sleep(0)
+        raise KeyError("no")
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.append("to stop")
+
+    assert await within(0.0, at_once, 1) == 1
+    assert await within(30, later, 2) == 2
+    assert await within(None, later, 3) == 3
+    for wait in (False, True):
+        with pytest.raises(KeyError):
+            await within(30, fails, wait)
+    with pytest.raises(TimeoutError):
+        await within(0.01, forever)
+    task = asyncio.create_task(within(30, forever))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asked == ["to stop", "to stop"]

@@ -27,6 +27,33 @@ async def test_a_request_gets_its_reply(fabric: weft.Fabric, other: weft.Fabric)
     assert (await fabric.request("upper", "hello", timeout_s=5)).body == "HELLO"
 
 
+async def test_transient_requests_are_settled_with_their_replies(fabric: weft.Fabric, other: weft.Fabric) -> None:
+    settled_early: list[bool] = []
+    message: Message | None = None
+
+    @other.service("transient")
+    async def upper(request: Message) -> str:
+        nonlocal message
+        message = request
+        if request.body == "slowly":
+            await asyncio.sleep(0)
+        return str(request.body).upper()
+
+    await upper.start()
+    for durable, body in ((False, "at once"), (False, "slowly"), (True, "safely")):
+        reply = await fabric.request("transient", body, timeout_s=30, durable=durable)
+        assert reply.body == body.upper()
+        assert message is not None
+        settled_early.append(message.is_settled)
+    assert settled_early[:2] == [True, True]
+    bodies = [str(number) for number in range(200)]
+    replies = await asyncio.gather(*(fabric.request("transient", body, timeout_s=30, durable=False) for body in bodies))
+    assert [reply.body for reply in replies] == bodies
+    await upper.stop()
+    # Nothing of all that is left behind.
+    assert await fabric.receive("transient").next(0.05) is None
+
+
 async def test_plain_functions_serve_too(fabric: weft.Fabric, other: weft.Fabric) -> None:
     @other.service("double")
     def double(request: Message) -> int:

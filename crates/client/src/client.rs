@@ -16,7 +16,7 @@ use crate::event::{Ending, Event, Settled, Verdict};
 use crate::opening::Opening;
 use crate::options::{Limits, LinkOptions, Login};
 use crate::receiver::{Arrived, Receiver};
-use crate::sender::{Outgoing, Sender};
+use crate::sender::{Manner, Outgoing, Sender};
 use crate::session::{Decision, Session, Stage as SessionStage};
 
 /// What a call leaves to do; the bits of the engine where they mean the same.
@@ -258,7 +258,7 @@ impl Client {
     // sending
 
     /// Puts a whole encoded message into the row of a link; its number.
-    pub fn send(&mut self, link: u32, bytes: Vec<u8>, settled: bool, txn: Option<&Rc<[u8]>>) -> Result<u64, Mistake> {
+    pub fn send(&mut self, link: u32, bytes: Vec<u8>, manner: Manner, txn: Option<&Rc<[u8]>>) -> Result<u64, Mistake> {
         let held_max = self.limits.held_max;
         let known = self.links.get_mut(link as usize).and_then(Option::as_mut).ok_or(Mistake::NoSuchLink(link))?;
         let End::Sender(sender) = &mut known.end else { return Err(Mistake::WrongDirection(link)) };
@@ -268,8 +268,8 @@ impl Client {
         if sender.held() >= held_max {
             return Err(Mistake::Limit("held_max"));
         }
-        let settled = settled || known.options.settled;
-        let message = Outgoing { bytes: bytes.into_boxed_slice(), settled, done: false, txn: txn.cloned() };
+        let manner = Manner { settled: manner.settled || known.options.settled, ..manner };
+        let message = Outgoing { bytes: bytes.into_boxed_slice(), manner, done: false, txn: txn.cloned() };
         let number = sender.push(message);
         self.mark_dirty(link);
         Ok(number)
@@ -297,7 +297,7 @@ impl Client {
 
     fn control(&mut self, link: u32, bytes: Vec<u8>) -> Result<u64, Mistake> {
         // Any id marks it as part of a transaction: it must not be sent again on another connection.
-        self.send(link, bytes, false, Some(&Rc::from(&[][..])))
+        self.send(link, bytes, Manner::default(), Some(&Rc::from(&[][..])))
     }
 
     /// Gives a message up. True if it was never sent; otherwise it may have arrived.

@@ -21,3 +21,4 @@ pub use client::{Client, Mistake, signal};
 pub use event::{Ending, Event, Settled, Verdict};
 pub use options::{Limits, LinkOptions, Login, Place};
 pub use receiver::Arrived;
+pub use sender::Manner;

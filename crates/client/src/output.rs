@@ -13,6 +13,7 @@ use weft_wire::amqp10::{
 use crate::attach::{End, Link, Stage as LinkStage};
 use crate::client::{Client, Mistake};
 use crate::event::Ending;
+use crate::sender::Manner;
 use crate::session::{Session, Stage};
 
 /// Bytes gathered for one write: a few of the largest frames.
@@ -201,10 +202,10 @@ fn write_transfers(
         let mark = if offset > 0 {
             encode_continuation(out, channel, handle, more)
         } else {
-            delivery_id = session.next_delivery(index, number, !message.settled);
+            delivery_id = session.next_delivery(index, number, !message.manner.settled);
             let tag = number.to_be_bytes();
             let txn_id = message.txn.as_deref().filter(|_| !is_control);
-            write_first(out, channel, handle, delivery_id, &tag, message.settled, more, txn_id)
+            write_first(out, channel, handle, delivery_id, &tag, message.manner, more, txn_id)
         };
         out.extend_from_slice(part);
         end_frame(out, mark);
@@ -234,12 +235,13 @@ fn write_first(
     handle: u32,
     delivery_id: u32,
     tag: &[u8],
-    settled: bool,
+    manner: Manner,
     more: bool,
     txn_id: Option<&[u8]>,
 ) -> usize {
     let Some(txn_id) = txn_id else {
-        let head = TransferHead { handle, delivery_id, tag, message_format: 0, settled, more };
+        let Manner { settled, batchable } = manner;
+        let head = TransferHead { handle, delivery_id, tag, message_format: 0, settled, more, batchable };
         return encode_transfer(out, channel, &head);
     };
     let mark = frame::begin_frame(out, FrameKind::Amqp, channel);
@@ -248,7 +250,7 @@ fn write_first(
         delivery_id: Some(delivery_id),
         delivery_tag: Some(tag),
         message_format: Some(0),
-        settled: Some(settled),
+        settled: Some(manner.settled),
         more,
         state: Some(DeliveryState::Transactional(TransactionalState { txn_id, outcome: None })),
         ..Transfer::default()

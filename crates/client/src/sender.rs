@@ -7,11 +7,20 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Nobody wants to know what becomes of it.
+    pub settled: bool,
+    /// Nobody waits for its outcome: the peer may tell it with other frames, later.
+    pub batchable: bool,
+}
+
 /// A message in the row.
 pub(crate) struct Outgoing {
     /// Empty once there is an outcome.
     pub bytes: Box<[u8]>,
-    pub settled: bool,
+    pub manner: Manner,
     pub done: bool,
     pub txn: Option<Rc<[u8]>>,
 }
@@ -74,7 +83,7 @@ impl Sender {
         self.credit = self.credit.saturating_sub(1);
         self.delivery_count = self.delivery_count.wrapping_add(1);
         if let Some(message) = self.row.get_mut(self.sent) {
-            if message.settled {
+            if message.manner.settled {
                 message.done = true;
                 message.bytes = Box::default();
             }
@@ -128,7 +137,7 @@ mod tests {
     use super::*;
 
     fn message() -> Outgoing {
-        Outgoing { bytes: Box::from(&b"m"[..]), settled: false, done: false, txn: None }
+        Outgoing { bytes: Box::from(&b"m"[..]), manner: Manner::default(), done: false, txn: None }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns a script of frames as a peer would send them, and a source of damage. It must never need a clock or a socket.
 
-use weft_client::{Client, Event, Limits, LinkOptions, Login, Place};
+use weft_client::{Client, Event, Limits, LinkOptions, Login, Manner, Place};
 use weft_wire::amqp10::frame::{Protocol, end_frame};
 use weft_wire::amqp10::transfer::{TransferHead, encode_transfer};
 use weft_wire::amqp10::*;
@@ -36,7 +36,15 @@ fn script() -> Vec<u8> {
     let flow = Flow { next_incoming_id: Some(0), incoming_window: 100, outgoing_window: 100, ..Flow::default() };
     encode(&mut out, 0, &Flow { handle: Some(0), delivery_count: Some(0), link_credit: Some(10), ..flow });
     for delivery_id in 0..2 {
-        let head = TransferHead { handle: 1, delivery_id, tag: b"t", message_format: 0, settled: false, more: false };
+        let head = TransferHead {
+            handle: 1,
+            delivery_id,
+            tag: b"t",
+            message_format: 0,
+            settled: false,
+            more: false,
+            batchable: false,
+        };
         let mark = encode_transfer(&mut out, 0, &head);
         out.extend_from_slice(b"\x00\x53\x75\xa0\x02hi");
         end_frame(&mut out, mark);
@@ -55,7 +63,7 @@ fn client() -> Client {
     let inward = LinkOptions { name: "in".into(), place, window: 10, ..LinkOptions::default() };
     let sender = client.attach_sender(0, out).expect("a session");
     client.attach_receiver(0, inward).expect("a session");
-    client.send(sender, b"\x00\x53\x75\xa0\x02hi".to_vec(), false, None).expect("a link");
+    client.send(sender, b"\x00\x53\x75\xa0\x02hi".to_vec(), Manner::default(), None).expect("a link");
     client.start(Some("host"), &Login::Anonymous, 0);
     client
 }

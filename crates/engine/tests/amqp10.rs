@@ -123,6 +123,36 @@ fn outcomes_are_told_before_a_close_in_the_same_breath() {
 }
 
 #[test]
+fn an_outcome_that_nobody_waits_for_leaves_with_what_is_written_next() {
+    let mut node = node();
+    let mut peer = Peer::connect(&mut node);
+    peer.sender(&mut node, 0, Some("q"));
+    peer.sender(&mut node, 1, Some("r"));
+    peer.receiver(&mut node, 2, "r", 10);
+    let accepted = |first, last| vec![(first, last, true, "accepted".to_owned())];
+    // Alone it waits its time out, and no longer.
+    node.feed(peer.conn, &peer.batchable(0, &message(b"x")));
+    node.feed(peer.conn, &peer.batchable(0, &message(b"x")));
+    node.advance_ms(4);
+    assert_eq!(peer.read(&mut node), []);
+    assert_eq!(node.queue("q"), (2, 0, 0));
+    node.advance_ms(1);
+    assert_eq!(answers(&peer.read(&mut node)), accepted(0, 1));
+    // A delivery takes it along, and so does an outcome that is waited for.
+    node.feed(peer.conn, &peer.batchable(0, &message(b"x")));
+    let said = peer.send(&mut node, 1, &message(b"reply"), true);
+    assert_eq!((names(&said), answers(&said)), (vec!["disposition", "transfer"], accepted(2, 2)));
+    let both = [peer.batchable(0, &message(b"x")), peer.transfer(0, &message(b"x"), false)].concat();
+    node.feed(peer.conn, &both);
+    assert_eq!(answers(&peer.read(&mut node)), accepted(4, 5));
+    // What it is about is in its queue all the while, and a close says it all.
+    node.feed(peer.conn, &peer.batchable(0, &message(b"x")));
+    let said = peer.call(&mut node, 0, &Close::default());
+    assert_eq!((names(&said), answers(&said)), (vec!["disposition", "close"], accepted(6, 6)));
+    assert_eq!(node.queue("q"), (6, 0, 0));
+}
+
+#[test]
 fn a_full_queue_rejects_and_an_exclusive_one_is_locked() {
     let mut node = node();
     let mut client = Client::connect(&mut node);
@@ -145,7 +175,9 @@ fn a_full_queue_rejects_and_an_exclusive_one_is_locked() {
     let three: Vec<u8> = (0..3).flat_map(|_| peer.transfer(0, &message(b"x"), false)).collect();
     node.feed(peer.conn, &three);
     let refused = "rejected amqp:resource-limit-exceeded".to_owned();
-    assert_eq!(answers(&peer.read(&mut node)), [(0, 0, true, "accepted".to_owned()), (1, 2, true, refused)]);
+    assert_eq!(answers(&peer.read(&mut node)), [(0, 0, true, "accepted".to_owned()), (1, 2, true, refused.clone())]);
+    node.feed(peer.conn, &peer.batchable(0, &message(b"x")));
+    assert_eq!(answers(&peer.read(&mut node)), [(3, 3, true, refused)]);
     assert_eq!(condition(&peer.receiver(&mut node, 1, "mine", 0)), "amqp:resource-locked");
 }
 

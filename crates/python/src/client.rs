@@ -9,7 +9,9 @@ use std::rc::Rc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
-use weft_client::{Client as Native, Ending, Event, Limits, LinkOptions, Login, Mistake, Place, Settled, Verdict};
+use weft_client::{
+    Client as Native, Ending, Event, Limits, LinkOptions, Login, Manner, Mistake, Place, Settled, Verdict,
+};
 use weft_columns::{Builder, Constants, Row, single};
 use weft_wire::amqp10::{Reader, TerminusDurability, TerminusExpiryPolicy, Value, writer};
 
@@ -269,7 +271,7 @@ impl Client {
 
     /// Sends a batch; the number of its first message.
     #[pyo3(signature = (link, bodies, properties = None, settled = false, as_value = false, identify = false,
-        txn = None, sign = None))]
+        txn = None, sign = None, batchable = false))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn send<'py>(
         slf: &Bound<'py, Self>,
@@ -281,6 +283,7 @@ impl Client {
         identify: bool,
         txn: Option<&[u8]>,
         sign: Option<&Bound<'py, PyAny>>,
+        batchable: bool,
     ) -> PyResult<u64> {
         let words = Words::read(properties)?;
         let txn: Option<Rc<[u8]>> = txn.map(Rc::from);
@@ -300,7 +303,7 @@ impl Client {
             sign.map_or(Ok(()), |sign| outgoing::put_footer(&mut message, bare, sign))?;
             encoded.push(message);
         }
-        match slf.borrow_mut().push(link, encoded, settled, txn.as_ref()) {
+        match slf.borrow_mut().push(link, encoded, Manner { settled, batchable }, txn.as_ref()) {
             Ok(Some(first)) => Ok(first),
             Ok(None) => Err(local_error(slf.py(), "there is nothing to send")),
             Err(mistake) => Err(local_error(slf.py(), &mistake.to_string())),
@@ -319,7 +322,7 @@ impl Client {
     ) -> PyResult<u64> {
         let mut first = None;
         for message in messages.take(count_max) {
-            let number = self.native.0.send(link, message, settled, None);
+            let number = self.native.0.send(link, message, Manner { settled, batchable: false }, None);
             let number = number.map_err(|mistake| local_error(py, &mistake.to_string()))?;
             first.get_or_insert(number);
         }
@@ -410,12 +413,12 @@ impl Client {
         &mut self,
         link: u32,
         encoded: Vec<Vec<u8>>,
-        settled: bool,
+        manner: Manner,
         txn: Option<&Rc<[u8]>>,
     ) -> Result<Option<u64>, Mistake> {
         let mut first = None;
         for message in encoded {
-            let number = self.native.0.send(link, message, settled, txn)?;
+            let number = self.native.0.send(link, message, manner, txn)?;
             first.get_or_insert(number);
         }
         Ok(first)

@@ -178,6 +178,12 @@ impl Delivery {
         moment(py, self.properties()?.absolute_expiry_time)
     }
 
+    /// The same in seconds since 1970.
+    #[getter]
+    fn expires_s(&self) -> PyResult<Option<f64>> {
+        Ok(self.properties()?.absolute_expiry_time.map(|at| at.0 as f64 / 1000.0))
+    }
+
     #[getter]
     fn created_at<'py>(&self, py: Python<'py>) -> Object<'py> {
         moment(py, self.properties()?.creation_time)

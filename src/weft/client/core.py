@@ -82,6 +82,8 @@ class Core:
         self._kick_due = False
         self._outside: set[asyncio.AbstractEventLoop] = set()
         """Loops of the program that will write at the end of their turn. One that is blocked holds nobody else up."""
+        self._hurried: set[asyncio.AbstractEventLoop] = set()
+        """Those of them that have written in this turn already."""
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -95,15 +97,16 @@ class Core:
     def kick(self, *, now: bool = False) -> None:
         """Have the machine's output written: at the end of this turn on a loop, at once on any other thread.
 
-        With `now` a loop writes the first of its turn at once, for whom somebody waits; what follows goes together.
+        With `now` a loop writes at once, once in its turn, for whom somebody waits; what follows goes together.
         """
         loop = asyncio._get_running_loop()
         if loop is not None and loop is not self.loop and self._pipe.is_direct:
             if loop not in self._outside:
                 self._outside.add(loop)
                 loop.call_soon(self._flush_from_outside, loop)
-                if now:
-                    self._pipe.write_now(self.machine.poll_transmit)
+            if now and loop not in self._hurried:
+                self._hurried.add(loop)
+                self._pipe.write_now(self.machine.poll_transmit)
         elif loop is None and self._pipe.is_direct:
             self._flush_from_outside(None)
         elif not self._kick_due:
@@ -305,10 +308,13 @@ class Core:
 
     def _on_near_signals(self, signals: int) -> None:
         """Do on the program's loop what can be done there: what it waits for. The rest is for the connection's."""
-        if signals & OUTCOMES:
-            self._dispatch_outcomes()
         if signals & DELIVERIES:
             self._dispatch_deliveries()
+        if signals & OUTCOMES and signals & DELIVERIES:
+            # What came is answered first: an outcome that comes with it is one that nobody was in a hurry to know.
+            asyncio.get_running_loop().call_soon(self._dispatch_outcomes)
+        elif signals & OUTCOMES:
+            self._dispatch_outcomes()
         if signals & (EVENTS | TIMER):
             self.look()
         elif signals & OUTPUT:
@@ -325,6 +331,7 @@ class Core:
         """Write without waiting for the connection's thread to wake up; it takes over what does not go out at once."""
         if loop is not None:
             self._outside.discard(loop)
+            self._hurried.discard(loop)
         if not self._pipe.write_now(self.machine.poll_transmit):
             self.later(self._flush)
 

@@ -403,7 +403,7 @@ class Fabric:
         try:
             if outlet is None or outlet.is_busy:
                 outlet = await self._free_outlet(address, properties, ticket.deadline)
-            outlet.send((data,), properties, Asking(replies, correlation, ticket), now=True)
+            outlet.send((data,), properties, Asking(replies, correlation, ticket), now=True, batchable=True)
             reply: Message = await ticket.wait()
             return reply
         finally:
@@ -417,8 +417,9 @@ class Fabric:
         correlation_id: Any,
         headers: Mapping[str, Any] | None = None,
         timeout_s: float = SEND_TIMEOUT_S,
+        batchable: bool = False,
     ) -> None:
-        """Answer a request at its `reply_to`; services do it by themselves."""
+        """Answer a request at its `reply_to`; services do it themselves. `batchable`: the outcome may come later."""
         data, content_type = encode(body)
         properties: dict[str, Any] = {"durable": True, "correlation_id": correlation_id}
         if content_type is not None:
@@ -433,7 +434,7 @@ class Fabric:
         if outlet is None or outlet.error is not None or outlet.is_full:
             outlet = await self._free_outlet(relay, properties, deadline)
         ticket = Ticket(deadline)
-        outlet.send((data,), properties, ticket, now=True)
+        outlet.send((data,), properties, ticket, now=True, batchable=batchable)
         await ticket.wait()
 
     async def _ready_replies(self, timeout_s: float) -> Replies:

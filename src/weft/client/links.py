@@ -129,14 +129,18 @@ class Outlet(Link):
         as_value: bool = False,
         txn: bytes | None = None,
         now: bool = False,
+        batchable: bool = False,
     ) -> None:
-        """Send a batch; the ticket is done when every message is accepted, and fails with the first that is not."""
+        """Send a batch; the ticket is done when every message is accepted, and fails with the first that is not.
+
+        With `batchable` nobody waits for that, so the node may tell it later, with something else.
+        """
         core = self.core
         with core.lock:
             if self.error is not None:
                 raise self.error
             sign = None if core.signer is None else core.signer.footer
-            first = core.machine.send(self.number, bodies, properties, settled, as_value, True, txn, sign)
+            first = core.machine.send(self.number, bodies, properties, settled, as_value, True, txn, sign, batchable)
             if len(bodies) == 1 and not settled:
                 self._pending[first] = ticket
             elif not settled:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.replies import ERROR_HEADER
-from weft.client.tickets import Slots, Work, caller, sleep, within
+from weft.client.tickets import Slots, Work, caller, sleep, soon, within
 from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
 from weft.model.services import presence_topic
 from weft.net.backoff import delays
@@ -101,12 +100,16 @@ class Service:
         while message is not None:
             await self._slots.take()
             if not self._stopping:
-                self._taking = Work(self._serve)
+                soon(self._take_on)
                 await self._handle(message)
                 return
             self._slots.give()
             message.release()
             message = await self._next()
+
+    def _take_on(self) -> None:
+        if not self._stopping:
+            self._taking = Work(self._serve)
 
     async def _next(self) -> Message | None:
         """The next request; a queue that is deleted under the service is made again. None at the end."""
@@ -147,6 +150,9 @@ class Service:
             return
         except Exception as error:
             value, headers = str(error), {ERROR_HEADER: type(error).__name__}
+        if not message.durable:
+            # With the reply, in one write: the request is no safer than that at its node either.
+            message.accept()
         if message.reply_to is not None:
             await self._reply(message, value, headers, remaining_s)
         elif headers:
@@ -166,7 +172,12 @@ class Service:
                 return
             try:
                 await self._fabric.reply(
-                    message.reply_to or "", body, correlation_id=correlation, headers=headers, timeout_s=left_s
+                    message.reply_to or "",
+                    body,
+                    correlation_id=correlation,
+                    headers=headers,
+                    timeout_s=left_s,
+                    batchable=message.is_settled,
                 )
             except (Undelivered, Refused, DeadlineExceeded):
                 continue  # who asked is reconnecting, or gone: the deadline tells
@@ -209,5 +220,5 @@ def read_note(message: Message) -> tuple[str, str, float] | None:
 
 
 def _remaining_s(message: Message) -> float | None:
-    at = message.expires_at
-    return None if at is None else (at - datetime.now(UTC)).total_seconds()
+    at_s = message.delivery.expires_s
+    return None if at_s is None else at_s - time()

@@ -135,6 +135,11 @@ def within(timeout_s: float | None, job: Callable[..., Any], *arguments: Any) ->
         _HERE.deadline = before
 
 
+def soon(what: Callable[[], None]) -> None:
+    """Have something called before the caller waits."""
+    what()
+
+
 def sleep(seconds: float) -> None:
     """Sleep, or end with the work that this thread does."""
     work = _HERE.work

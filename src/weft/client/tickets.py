@@ -14,8 +14,9 @@ import inspect
 import signal
 from asyncio import _get_running_loop
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
+from types import coroutine
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -157,9 +158,34 @@ def caller(handler: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any
 
 
 async def within(timeout_s: float | None, job: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-    """The job's result, or TimeoutError."""
+    """The job's result, or TimeoutError. A job that ends without waiting needs no clock."""
+    begun = job(*arguments)
+    try:
+        waits_for = begun.send(None)
+    except StopIteration as end:
+        return end.value
     async with asyncio.timeout(timeout_s):
-        return await job(*arguments)
+        return await _go_on(begun, waits_for)
+
+
+@coroutine
+def _go_on(begun: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """The result of a coroutine that has begun and waits for something."""
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:
+                waits_for = begun.throw(error)
+            else:
+                waits_for = begun.send(sent)
+    except StopIteration as end:
+        return end.value
+
+
+def soon(what: Callable[[], None]) -> None:
+    """Have something called as soon as the caller waits."""
+    asyncio.get_running_loop().call_soon(what)
 
 
 sleep = asyncio.sleep

@@ -246,6 +246,14 @@ impl Peer {
         frame_of(&transfer, message)
     }
 
+    /// The frame of a message whose outcome nobody waits for.
+    pub fn batchable(&mut self, handle: u32, message: &[u8]) -> Vec<u8> {
+        let id = self.next_delivery;
+        self.next_delivery += 1;
+        let (delivery_id, delivery_tag) = (Some(id), Some(&b"t"[..]));
+        frame_of(&Transfer { handle, delivery_id, delivery_tag, batchable: true, ..Transfer::default() }, message)
+    }
+
     /// Answers deliveries of the node.
     pub fn settle(&mut self, node: &mut Node, first: u32, last: u32, outcome: Outcome<'_>) -> Vec<Said> {
         let state = Some(DeliveryState::Outcome(outcome));

@@ -23,6 +23,8 @@ pub struct TransferHead<'a> {
     pub message_format: u32,
     pub settled: bool,
     pub more: bool,
+    /// Its outcome may be told with others, later.
+    pub batchable: bool,
 }
 
 /// Reads a transfer of the usual shape and the payload behind it; `None` sends the caller to `Performative::decode`.
@@ -137,6 +139,9 @@ pub fn encode_transfer(out: &mut Vec<u8>, channel: u16, head: &TransferHead<'_>)
     list.field(&head.message_format);
     list.field(&head.settled);
     list.unless(&head.more, &false);
+    // The receiver's settle mode, a state, resume and aborted are as usual.
+    (0..4).for_each(|_| list.optional(None::<&bool>));
+    list.unless(&head.batchable, &false);
     list.finish();
     mark
 }
@@ -182,8 +187,15 @@ mod tests {
 
     #[test]
     fn the_first_transfer_has_the_specified_bytes() {
-        let head =
-            TransferHead { handle: 0, delivery_id: 300, tag: b"t", message_format: 0, settled: false, more: true };
+        let head = TransferHead {
+            handle: 0,
+            delivery_id: 300,
+            tag: b"t",
+            message_format: 0,
+            settled: false,
+            more: true,
+            batchable: false,
+        };
         let mut out = Vec::new();
         let mark = encode_transfer(&mut out, 1, &head);
         out.extend_from_slice(b"payload");
@@ -201,6 +213,19 @@ mod tests {
             ..Transfer::default()
         };
         assert_eq!((transfer, payload), (expected, &b"payload"[..]));
+    }
+
+    #[test]
+    fn a_sender_that_is_not_waiting_says_so() {
+        let (tag, batchable) = (&b"t"[..], true);
+        let head =
+            TransferHead { handle: 0, delivery_id: 1, tag, message_format: 0, settled: false, more: false, batchable };
+        let mut out = Vec::new();
+        let mark = encode_transfer(&mut out, 0, &head);
+        end_frame(&mut out, mark);
+        let (transfer, _) = decode_fast(&out[8..]).unwrap();
+        assert!(transfer.batchable && !transfer.more && !transfer.aborted);
+        assert_eq!(Some(transfer), decode_slowly(&out[8..]).map(|(transfer, _)| transfer));
     }
 
     #[test]
@@ -222,7 +247,15 @@ mod tests {
     #[test]
     fn a_tag_of_any_size_is_written() {
         let tag = [7; 300];
-        let head = TransferHead { handle: 1, delivery_id: 2, tag: &tag, message_format: 3, settled: true, more: false };
+        let head = TransferHead {
+            handle: 1,
+            delivery_id: 2,
+            tag: &tag,
+            message_format: 3,
+            settled: true,
+            more: false,
+            batchable: false,
+        };
         let mut out = Vec::new();
         let mark = encode_transfer(&mut out, 0, &head);
         end_frame(&mut out, mark);

@@ -8,11 +8,11 @@
 use std::rc::Rc;
 
 use weft_wire::amqp10::sections::{self, Head, SectionError};
-use weft_wire::amqp10::{DecodeError, DeliveryState, ReceiverSettleMode, Role, Transfer, condition, transfer};
+use weft_wire::amqp10::{DecodeError, DeliveryState, ReceiverSettleMode, Transfer, condition, transfer};
 
 use super::channel::Channel;
 use super::link::{Goal, Inlet, Link, unattached};
-use super::settle::Posted;
+use super::settle::{Posted, Told};
 use super::{Fault, Place, Session, no_session};
 use crate::broker::Broker;
 use crate::conn::Io;
@@ -29,6 +29,8 @@ pub(super) struct Delivery {
     pub tag: Box<[u8]>,
     pub settled: bool,
     pub second: bool,
+    /// The outcome may be told later, with other frames.
+    pub batchable: bool,
     pub transaction: Option<u64>,
 }
 
@@ -181,7 +183,7 @@ impl Session {
         let (tag, verdict) = inlet.resuming.swap_remove(at);
         if !delivery.settled {
             inlet.posted += 1;
-            channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict.clone()), false);
+            channel.report(io, place.0, Told::verdict(delivery.id, verdict.clone(), false));
             channel.posted.insert(delivery.id, Posted { handle: place.1, tag, verdict });
             self.owe(place.0);
         }
@@ -220,7 +222,7 @@ fn delivery_of(inlet: &Inlet, handle: u32, transfer: &Transfer<'_>) -> Result<De
     }
     let second = inlet.second && transfer.rcv_settle_mode != Some(ReceiverSettleMode::First) && !settled;
     let tag = if second { tag.into() } else { Box::default() };
-    Ok(Delivery { id, tag, settled, second, transaction: None })
+    Ok(Delivery { id, tag, settled, second, batchable: transfer.batchable, transaction: None })
 }
 
 fn no_inlet(channel: &mut Channel, handle: u32, theirs: u32) -> Result<(), Fault> {

@@ -96,6 +96,7 @@ impl Session {
             message_format: 0,
             settled,
             more: false,
+            batchable: false,
         };
         if len + OVERHEAD_BYTES <= frame_max && write_whole(io, place.0, &transfer, &entry, &telling, frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
@@ -221,7 +222,7 @@ impl Sending {
         encode_transfer(
             out,
             place.0,
-            &TransferHead { handle, delivery_id, tag: &tag, message_format: 0, settled, more },
+            &TransferHead { handle, delivery_id, tag: &tag, message_format: 0, settled, more, batchable: false },
         )
     }
 

@@ -9,12 +9,12 @@ use std::rc::Rc;
 
 use weft_wire::amqp10::peek::PropertiesPeek;
 use weft_wire::amqp10::sections::Head;
-use weft_wire::amqp10::{DecodeError, Role, condition};
+use weft_wire::amqp10::{DecodeError, condition};
 
 use super::facts::{Extras, extras_of, properties_of, traits_of};
 use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
-use super::settle::{Posted, Verdict};
+use super::settle::{Posted, Told, Verdict};
 use super::{Fault, Place, Session, condition_of};
 use crate::broker::{Broker, Published, Route};
 use crate::conn::{Io, Wait};
@@ -258,7 +258,9 @@ impl Session {
             let posted = Posted { handle: place.1, tag: delivery.tag, verdict: verdict.clone() };
             channel.posted.insert(delivery.id, posted);
         }
-        channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict), !delivery.second);
+        let told = Told::verdict(delivery.id, verdict, !delivery.second);
+        let told = Told { patient: delivery.batchable, ..told };
+        channel.report(io, place.0, told);
         self.owe(place.0);
     }
 }

@@ -179,69 +179,82 @@ pub(super) struct Posted {
     pub verdict: Verdict,
 }
 
-/// Consecutive deliveries with the same answer.
+/// What one side is told about a delivery.
+pub(super) struct Told {
+    pub role: Role,
+    pub id: u32,
+    pub verdict: Option<Verdict>,
+    pub settled: bool,
+    /// Nobody waits for it.
+    pub patient: bool,
+}
+
+/// Consecutive deliveries that are told the same.
 pub(super) struct Run {
-    role: Role,
-    first: u32,
+    told: Told,
     last: u32,
-    settled: bool,
-    verdict: Option<Verdict>,
 }
 
 impl Run {
-    /// Is it good news, and not too much of it?
-    fn may_wait(&self) -> bool {
-        let is_good = self.role == Role::Receiver && self.settled && self.verdict == Some(Verdict::Accepted);
-        is_good && self.last.wrapping_sub(self.first) < LATE_MAX
+    /// Is it good news, and not too much of it, for someone who can wait?
+    fn may_wait(&self, is_patient: bool) -> bool {
+        let told = &self.told;
+        let is_good = told.role == Role::Receiver && told.settled && told.verdict == Some(Verdict::Accepted);
+        (is_patient || told.patient) && is_good && self.last.wrapping_sub(told.id) < LATE_MAX
     }
 
     fn write(&self, number: u16, out: &mut Vec<u8>) {
         let mut write = |state: Option<DeliveryState<'_>>| {
-            let last = (self.last != self.first).then_some(self.last);
+            let last = (self.last != self.told.id).then_some(self.last);
             let disposition = Disposition {
-                role: self.role,
-                first: self.first,
+                role: self.told.role,
+                first: self.told.id,
                 last,
-                settled: self.settled,
+                settled: self.told.settled,
                 state,
                 batchable: false,
             };
             encode(out, number, &disposition);
         };
-        match &self.verdict {
+        match &self.told.verdict {
             Some(verdict) => verdict.with_state(|state| write(Some(state))),
             None => write(None),
         }
     }
 }
 
+impl Told {
+    /// That a delivery of ours is over.
+    pub(super) fn settled(id: u32) -> Self {
+        Self { role: Role::Sender, id, verdict: None, settled: true, patient: false }
+    }
+
+    /// What becomes of a delivery of the peer's.
+    pub(super) fn verdict(id: u32, verdict: Verdict, settled: bool) -> Self {
+        Self { role: Role::Receiver, id, verdict: Some(verdict), settled, patient: false }
+    }
+}
+
 impl super::channel::Channel {
     /// Answers a delivery: with the ones before it if it can be, at the end of the batch at the latest.
     #[inline]
-    pub(super) fn report(
-        &mut self,
-        io: &mut crate::conn::Io,
-        number: u16,
-        role: Role,
-        id: u32,
-        verdict: Option<Verdict>,
-        settled: bool,
-    ) {
-        if let Some(run) = &mut self.run {
-            let next = run.role == role && run.last.wrapping_add(1) == id && run.settled == settled;
-            if next && run.verdict == verdict {
-                run.last = id;
+    pub(super) fn report(&mut self, io: &mut crate::conn::Io, number: u16, told: Told) {
+        if let Some(Run { told: before, last }) = &mut self.run {
+            let next = before.role == told.role && last.wrapping_add(1) == told.id && before.settled == told.settled;
+            if next && before.verdict == told.verdict {
+                *last = told.id;
+                before.patient &= told.patient;
                 return;
             }
         }
         self.send_run(number, io);
-        self.run = Some(Run { role, first: id, last: id, settled, verdict });
+        self.run = Some(Run { last: told.id, told });
     }
 
     /// Outcomes of what a peer sent are promises; settlements of what it received are not.
     pub(super) fn send_run(&mut self, number: u16, io: &mut crate::conn::Io) {
         match self.run.take() {
-            Some(run) if run.role == Role::Receiver => io.promise(number, |out| run.write(number, out)),
+            Some(run) if run.told.role == Role::Receiver => io.promise(number, |out| run.write(number, out)),
             Some(run) => run.write(number, &mut io.output),
             None => {}
         }
@@ -253,7 +266,7 @@ impl Session {
     /// answer of its own costs both nodes a wake-up (docs/decisions/0028).
     #[inline]
     pub(super) fn end_batch(&mut self, io: &mut crate::conn::Io, broker: &mut Broker) {
-        if self.patient {
+        if !self.owing.is_empty() {
             self.keep_late(io, broker);
         }
         self.send_due(io, broker);
@@ -264,7 +277,7 @@ impl Session {
         for number in &self.owing {
             let Some(Some(channel)) = self.channels.get_mut(usize::from(*number)) else { continue };
             // What waits for the disk waits long enough.
-            channel.late = io.direct && channel.run.as_ref().is_some_and(Run::may_wait);
+            channel.late = io.direct && channel.run.as_ref().is_some_and(|run| run.may_wait(self.patient));
             if channel.late && !self.late.contains(number) {
                 self.late.push(*number);
             }
@@ -330,7 +343,7 @@ impl Session {
         for id in channel.unsettled.within(first, last) {
             let Some(held) = channel.unsettled.take(id) else { continue };
             if !disposition.settled {
-                channel.report(io, number, Role::Sender, id, None, true);
+                channel.report(io, number, Told::settled(id));
             }
             let default = match (&decision, channel.link(held.handle)) {
                 (None, Some(Link::Out(outlet))) => outlet.default_outcome.clone(),
@@ -382,7 +395,7 @@ mod tests {
     #[test]
     fn answers_in_a_row_leave_as_one() {
         let mut out = Vec::new();
-        let run = Run { role: Role::Receiver, first: 3, last: 9, settled: true, verdict: Some(Verdict::Accepted) };
+        let run = Run { told: Told::verdict(3, Verdict::Accepted, true), last: 9 };
         run.write(1, &mut out);
         let mut expected = Vec::new();
         let state = Some(DeliveryState::ACCEPTED);

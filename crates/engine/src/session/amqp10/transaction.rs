@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use weft_wire::amqp10::{Role, TransactionRequest, TransactionalState, condition};
+use weft_wire::amqp10::{TransactionRequest, TransactionalState, condition};
 
 use super::incoming::Delivery;
 use super::link::Link;
 use super::publish::{self, Finished};
-use super::settle::{Decision, Verdict, settle_held};
+use super::settle::{Decision, Told, Verdict, settle_held};
 use super::unsettled::Held;
 use super::{Fault, Place, Session};
 use crate::broker::{Broker, Outcome};
@@ -89,7 +89,7 @@ impl Session {
             Err(error) => return Err(Fault::link(place.1, error.condition(), error.to_string())),
         };
         if let Some(channel) = self.channel(place.0) {
-            channel.report(io, place.0, Role::Receiver, delivery.id, Some(verdict), true);
+            channel.report(io, place.0, Told::verdict(delivery.id, verdict, true));
         }
         self.owe(place.0);
         Ok(())
@@ -199,7 +199,7 @@ impl Session {
 
     fn tell_settled(&mut self, io: &mut Io, number: u16, id: u32) {
         if let Some(channel) = self.channel(number).filter(|channel| !channel.ending) {
-            channel.report(io, number, Role::Sender, id, None, true);
+            channel.report(io, number, Told::settled(id));
             self.owe(number);
         }
     }
