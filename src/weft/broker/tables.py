@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from weft.broker.arguments import exchange_row, queue_row
@@ -74,7 +75,7 @@ class Bindings:
         return self._by_source.get(like.source, {}).get(like.identity)
 
     def __iter__(self) -> Iterator[Binding]:
-        return (binding for bindings in self._by_source.values() for binding in bindings.values())
+        return chain.from_iterable(bindings.values() for bindings in self._by_source.values())
 
     def of_source(self, exchange: str) -> Collection[Binding]:
         """Bindings from an exchange."""
@@ -224,9 +225,19 @@ class Tables:
                     pending += self.bindings.of_destination("exchange", source)
         return list(drops.values())
 
-    def apply(self, edits: Sequence[Edit]) -> list[Change]:
-        """Carry edits out; the same in the kernel's words."""
-        return [self._put(edit.record) if isinstance(edit, Put) else self._drop(edit.record) for edit in edits]
+    def apply(self, edits: Sequence[Edit]) -> tuple[list[Change], list[tuple[bool, Record]]]:
+        """Carry edits out; the same in the kernel's words, and all that was made (True) or is gone, in order."""
+        changes: list[Change] = []
+        done: list[tuple[bool, Record]] = []
+        for edit in edits:
+            if isinstance(edit, Put):
+                changes.append(self._put(edit.record))
+                done.append((True, edit.record))
+            else:
+                change, lost = self._drop(edit.record)
+                changes.append(change)
+                done += [*((False, binding) for binding in lost), (False, edit.record)]
+        return changes, done
 
     def _put(self, record: Record) -> Change:
         if isinstance(record, Queue):
@@ -238,23 +249,26 @@ class Tables:
         self.bindings.add(record)
         return _bind_row(record)
 
-    def _drop(self, record: Record) -> Change:
+    def _drop(self, record: Record) -> tuple[Change, list[Binding]]:
+        """What the kernel is told, and the bindings that go along."""
         if isinstance(record, Queue):
-            self._drop_bindings(self.bindings.of_destination("queue", record.name))
+            lost = self._drop_bindings(self.bindings.of_destination("queue", record.name))
             del self.queues[record.name]
-            return DeleteQueue(self.vhost, record.name)
+            return DeleteQueue(self.vhost, record.name), lost
         if isinstance(record, Exchange):
-            self._drop_bindings(self.bindings.of_source(record.name))
-            self._drop_bindings(self.bindings.of_destination("exchange", record.name))
+            lost = self._drop_bindings(self.bindings.of_source(record.name))
+            lost += self._drop_bindings(self.bindings.of_destination("exchange", record.name))
             del self.exchanges[record.name]
-            return DeleteExchange(self.vhost, record.name)
+            return DeleteExchange(self.vhost, record.name), lost
         self.bindings.remove(record)
         ends = record.source, record.kind, record.destination
-        return Unbind(self.vhost, *ends, record.routing_key, record.arguments)
+        return Unbind(self.vhost, *ends, record.routing_key, record.arguments), []
 
-    def _drop_bindings(self, bindings: Iterable[Binding]) -> None:
-        for binding in list(bindings):
+    def _drop_bindings(self, bindings: Iterable[Binding]) -> list[Binding]:
+        lost = list(bindings)
+        for binding in lost:
             self.bindings.remove(binding)
+        return lost
 
 
 def save_edits(store: Store, edits: Sequence[Edit]) -> None:

@@ -193,8 +193,8 @@ class Topology:
         for edit in edits:
             if isinstance(edit.record, Queue):
                 self._note_queue(edit.record, is_gone=isinstance(edit, Drop))
-        changes = tables.apply(edits)
-        self.on_edits([(not isinstance(edit, Drop), edit.record) for edit in edits])
+        changes, done = tables.apply(edits)
+        self.on_edits(done)
         return changes
 
     def _check_room(self, tables: Tables, edits: Sequence[Edit]) -> None:

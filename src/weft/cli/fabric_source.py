@@ -17,6 +17,7 @@ from typing import Any
 from weft.client import connect
 from weft.client.fabric import Fabric
 from weft.client.management import Management
+from weft.model.errors import Refused
 from weft.rules import Observation, Rule
 
 EVENTS = "weft.events"
@@ -32,6 +33,7 @@ class FabricSource:
         self._fabric = fabric
         self._management = Management(fabric, vhost=vhost)
         self.node = node
+        self._shown: dict[str, dict[str, object]] = {}
 
     async def observe(self, kind: str) -> list[Observation]:
         """Every object of a class."""
@@ -56,9 +58,26 @@ class FabricSource:
     async def register(self, rules: Iterable[Rule]) -> None:
         """Let the node's management show these rules."""
         for rule in rules:
-            about = {"object": f"{rule.kind} {rule.object}", "attribute": rule.attribute or rule.event}
+            about: dict[str, object] = {
+                "object": f"{rule.kind} {rule.object}",
+                "attribute": rule.attribute or rule.event,
+            }
             values = about if rule.threshold is None else about | {"threshold": rule.threshold}
             await self._management.create("rule", rule.name, values)
+            self._shown[rule.name] = values
+
+    async def report(self, rule: str, crossed: bool, fired: int) -> None:
+        """How a rule stands; a node that was started anew is told of the rule again."""
+        if rule not in self._shown:
+            return
+        standing = {"crossed": crossed, "fired": fired}
+        try:
+            await self._management.call("rule", rule, "report", standing)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+            await self._management.create("rule", rule, self._shown[rule])
+            await self._management.call("rule", rule, "report", standing)
 
     async def withdraw(self, rules: Iterable[Rule]) -> None:
         """Nobody watches by these rules any longer."""

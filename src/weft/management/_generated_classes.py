@@ -655,6 +655,7 @@ CLASSES = (
             Field("fired", "integer", "How often it fired.", "counter"),
         ),
         operations=(
+            Operation("report", "Its watcher tells how it stands.", "monitoring", (Field("crossed", "boolean", "Is any of the objects it watches beyond its threshold?", "read"), Field("fired", "integer", "How often it fired.", "read"), )),
         ),
         events=(
             EventKind("created", "info", "Somebody watches by it."),

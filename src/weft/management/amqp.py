@@ -16,12 +16,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weft._kernel import decode_value, encode_value
+from weft._kernel import decode_value
 from weft.management.caller import Caller
 from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
 from weft.management.provider import Values
-from weft.management.query import COUNT_MAX, Query
+from weft.management.query import COUNT_MAX, Query, each
+from weft.management.writing import amqp_document, json_document
 from weft.model.changes import DeclareQueue
 from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable
 from weft.node.local import Message, Receiver
@@ -55,7 +56,7 @@ class Endpoint:
         self._host = manager.host
         self._peers = peers
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._operations: dict[str, Callable[[Caller, Values, Any], Awaitable[tuple[int, object]]]] = {
+        self._operations: dict[str, Callable[[Caller, Values, Any], Awaitable[tuple[int, Values]]]] = {
             "QUERY": self._query,
             "READ": self._read,
             "CREATE": self._create,
@@ -104,9 +105,9 @@ class Endpoint:
         except Exception:
             LOG.exception("a management request failed")
             status, text, body = _FAILED, "the node failed on this request; its log says why", {}
-        self._reply(caller, message, address, (status, text, body))
+        await self._reply(caller, message, address, (status, text, body))
 
-    async def _answer(self, caller: Caller, message: Message) -> tuple[int, object]:
+    async def _answer(self, caller: Caller, message: Message) -> tuple[int, Values]:
         caller.require("management")
         asked: Values = message.properties.get("headers") or {}
         body = _body(message)
@@ -121,7 +122,7 @@ class Endpoint:
 
     # operations of the pattern
 
-    async def _query(self, caller: Caller, asked: Values, body: Any) -> tuple[int, object]:
+    async def _query(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name = asked.get("entityType") or asked.get("type")
         if class_name in (None, SELF_TYPE):
             raise Refused(f"say which class in 'entityType': one of {', '.join(BY_NAME)}", 400)
@@ -140,41 +141,41 @@ class Endpoint:
         )
         page = await self._manager.query(caller, str(class_name), query)
         names = names or tuple(dict.fromkeys(name for row in page.rows for name in row))
-        results = [[row.get(name) for name in names] for row in page.rows]
+        results = await each(page.rows, lambda row: [row.get(name) for name in names])
         return _OK, {"attributeNames": list(names), "results": results, "count": page.matched, "total": page.total}
 
-    async def _read(self, caller: Caller, asked: Values, body: Any) -> tuple[int, object]:  # noqa: ARG002
+    async def _read(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:  # noqa: ARG002
         class_name, vhost, name = self._named(caller, asked)
         row = self._manager.read(caller, class_name, vhost, name)
         return _OK, row | {"type": class_name, "identity": _identity(class_name, vhost, name)} | _kept_type(row)
 
-    async def _create(self, caller: Caller, asked: Values, body: Any) -> tuple[int, object]:
+    async def _create(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked, must_name=False)
         values = _map(body)
         name = await self._manager.create(caller, class_name, vhost, name or str(values.get("name") or ""), values)
         row = self._manager.read(caller, class_name, vhost, name)
         return _MADE, row | {"identity": _identity(class_name, vhost, name)}
 
-    async def _update(self, caller: Caller, asked: Values, body: Any) -> tuple[int, object]:
+    async def _update(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked)
         await self._manager.update(caller, class_name, vhost, name, _map(body))
         return _OK, self._manager.read(caller, class_name, vhost, name)
 
-    async def _delete(self, caller: Caller, asked: Values, body: Any) -> tuple[int, object]:
+    async def _delete(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked)
         await self._manager.delete(caller, class_name, vhost, name, _map(body))
         return _GONE, {}
 
-    async def _types(self, *_: object) -> tuple[int, object]:
+    async def _types(self, *_: object) -> tuple[int, Values]:
         return _OK, {name: [] for name in BY_NAME}
 
-    async def _attributes(self, *_: object) -> tuple[int, object]:
+    async def _attributes(self, *_: object) -> tuple[int, Values]:
         return _OK, {name: list(item.attributes) for name, item in BY_NAME.items()}
 
-    async def _known_operations(self, *_: object) -> tuple[int, object]:
+    async def _known_operations(self, *_: object) -> tuple[int, Values]:
         return _OK, {name: {one.name: [] for one in item.operations} for name, item in BY_NAME.items()}
 
-    async def _schema(self, *_: object) -> tuple[int, object]:
+    async def _schema(self, *_: object) -> tuple[int, Values]:
         def told(fields: Any) -> Values:
             return {field.name: {"type": field.type, "doc": field.doc, "how": field.how} for field in fields}
 
@@ -210,7 +211,7 @@ class Endpoint:
             raise Refused("the application property 'name' or 'identity' must name an object", 400)
         return class_name, vhost, str(name or "")
 
-    def _reply(self, caller: Caller, message: Message, address: str, answer: tuple[int, str, object]) -> None:
+    async def _reply(self, caller: Caller, message: Message, address: str, answer: tuple[int, str, Values]) -> None:
         status, text, body = answer
         asked = message.properties
         properties: Values = {"headers": {"statusCode": status, "statusDescription": text[:200]}}
@@ -220,10 +221,10 @@ class Endpoint:
         peer = self._peers.get(message.publisher)
         if peer is not None and peer.wire == "0-9-1" and asked.get("type") != BODY_TYPE:
             properties["content_type"] = "application/json"
-            data = json.dumps(body, default=str).encode()
+            data = await json_document(body)
         else:
             properties["type"] = BODY_TYPE
-            data = encode_value(plain(body))
+            data = await amqp_document(body)
         try:
             exchange, key = self._host.topology.resolve(caller.vhost, address)
             self._check_reply(caller, exchange, key)
@@ -238,18 +239,6 @@ class Endpoint:
         if not exchange and policy.may(caller.user, vhost, "read", key):
             return
         caller.need("write", vhost, exchange)
-
-
-def plain(value: object) -> object:
-    """A value in AMQP's types: other keys become text, other things their text."""
-    match value:
-        case dict():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case None | bool() | int() | float() | str() | bytes():
-            return value
-    return value if hasattr(value, "timestamp") else str(value)
 
 
 def _kept_type(row: Values) -> Values:

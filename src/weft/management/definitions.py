@@ -10,8 +10,10 @@ virtual host leaves out its name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Literal
 
 from weft.management.caller import Caller
@@ -20,7 +22,7 @@ from weft.management.classes.parameters import OPERATOR_POLICY, VHOST_LIMITS, pa
 from weft.management.classes.policies import policy_values
 from weft.management.classes.users import topic_name
 from weft.management.manager import Manager
-from weft.management.query import Row
+from weft.management.query import SLICE_READ, Row, each
 from weft.model.errors import ConfigError, Refused
 from weft.model.events import BindingChange, ExchangeDeclare, Operation, QueueDeclare
 from weft.store import ResourcePolicy, User
@@ -38,8 +40,8 @@ _OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
 Document = dict[str, Any]
 
 
-def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
-    """Everything that is defined, or what is in one virtual host."""
+async def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
+    """Everything that is defined, or what is in one virtual host; other work has its turn in between."""
     caller.require("administrator" if vhost is None else "management")
     host = manager.host
     document: Document = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
@@ -56,22 +58,40 @@ def export(manager: Manager, caller: Caller, vhost: str | None) -> Document:
             {"name": one.name, "value": one.value} for one in host.parameters.parameters() if not one.component
         ]
     vhosts = host.policy.vhosts() if vhost is None else [vhost]
-    document["topic_permissions"] = [asdict(row) for row in host.policy.topic_permissions() if row.vhost in vhosts]
-    policies = [policy for name in vhosts for policy in host.topology.policies(name)]
-    document["policies"] = [_policy(policy) for policy in policies if not policy.operator]
-    document["parameters"] = [
-        *(asdict(one) for one in host.parameters.parameters() if one.component and one.vhost in vhosts),
-        *(_operator_policy(policy) for policy in policies if policy.operator),
-        *_vhost_limits(manager, vhosts),
-    ]
-    document["queues"] = [row for name in vhosts for row in _queues(manager, name)]
-    document["exchanges"] = [row for name in vhosts for row in _exchanges(manager, name)]
-    document["bindings"] = [row for name in vhosts for row in _bindings(manager, name)]
-    if vhost is not None:
-        for kind in ("topic_permissions", "policies", "parameters", "queues", "exchanges", "bindings"):
-            for row in document[kind]:
-                del row["vhost"]
+    for kind, rows in _sections(manager, vhosts).items():
+        document[kind] = await each(rows, (lambda row: row) if vhost is None else _without_vhost, SLICE_READ)
     return document
+
+
+def _sections(manager: Manager, vhosts: list[str]) -> dict[str, Iterable[Document]]:
+    """What lies in virtual hosts, by kind; each row is made when it is asked for."""
+    host = manager.host
+    policies = [policy for name in vhosts for policy in host.topology.policies(name)]
+    return {
+        "topic_permissions": (asdict(row) for row in host.policy.topic_permissions() if row.vhost in vhosts),
+        "policies": (_policy(policy) for policy in policies if not policy.operator),
+        "parameters": chain(
+            (asdict(one) for one in host.parameters.parameters() if one.component and one.vhost in vhosts),
+            (_operator_policy(policy) for policy in policies if policy.operator),
+            _vhost_limits(manager, vhosts),
+        ),
+        "queues": _within(vhosts, manager, _queues),
+        "exchanges": _within(vhosts, manager, _exchanges),
+        "bindings": _within(vhosts, manager, _bindings),
+    }
+
+
+def _within(
+    vhosts: list[str], manager: Manager, rows: Callable[[Manager, str], Iterator[Document]]
+) -> Iterator[Document]:
+    for vhost in vhosts:
+        with suppress(Refused):  # it was deleted meanwhile
+            yield from rows(manager, vhost)
+
+
+def _without_vhost(row: Document) -> Document:
+    del row["vhost"]
+    return row
 
 
 def _told_user(user: User, limits: Row) -> Document:
@@ -221,12 +241,14 @@ async def _make(manager: Manager, kind: str, rows: list[Document], vhost: str | 
     """Definitions are an administrator's: what they name is made without asking for permissions, many at a time."""
     host = manager.host
     by_vhost: dict[str, dict[object, Operation]] = {}
-    for row in rows:
+
+    def plan(row: Document) -> None:
         place = vhost if vhost is not None else _text(row, "vhost")
         operation = _operation(manager, kind, row, place)
         if operation is not None:
-            waiting = by_vhost.setdefault(place, {})
-            waiting[encode_table(row)] = operation
+            by_vhost.setdefault(place, {})[encode_table(row)] = operation
+
+    await each(rows, plan, CHUNK)
     for place, waiting in by_vhost.items():
         operations = list(waiting.values())
         for start in range(0, len(operations), CHUNK):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 
 from weft.management.amqp import Endpoint
@@ -25,6 +26,10 @@ from weft.model.errors import Refused
 from weft.store import Binding, Exchange, Queue
 
 LOG = logging.getLogger("weft.management")
+TOLD = 50
+"""Objects told of in one turn of the loop, a millisecond's work: thousands of bindings may go with an exchange."""
+TOLD_PART = 8
+"""Of a longer backlog at least this part, so that what is not told yet stays within a few turns' worth of edits."""
 
 
 class Management:
@@ -44,6 +49,7 @@ class Management:
         self._host = host
         self._endpoint = Endpoint(self.manager, self.peers)
         self._statistics = Statistics(self.manager, self.events, statistics_s)
+        self._untold: deque[tuple[bool, Queue | Exchange | Binding]] = deque()
         self.manager.on_vhosts = self._endpoint.serve
         self.manager.tell_statistics = self._statistics.tell
 
@@ -70,34 +76,45 @@ class Management:
         await self._endpoint.close()
 
     def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
-        """The broker makes (True) or deletes these; told in the next turn, when the kernel has done it."""
+        """The broker makes (True) or deletes these; told from the next turn on, when the kernel has done it."""
         if edits:
-            asyncio.get_running_loop().call_soon(self._tell_edits, edits)
+            if not self._untold:
+                asyncio.get_running_loop().call_soon(self._tell_edits)
+            self._untold.extend(edits)
 
     def _watch(self) -> None:
         """Let the kernel tell of every session and link while anybody hears of it, and spare it otherwise."""
         self._host.engine.watch(self.events.is_heard or self.events.is_logged)
 
-    def _tell_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
+    def _tell_edits(self) -> None:
         self._watch()
-        for is_made, record in edits:
-            kind = "created" if is_made else "deleted"
-            match record:
-                case Queue():
-                    about = {"durable": record.durable, "arguments": record.arguments}
-                    self.events.tell("queue", kind, record.name, record.vhost, **about)
-                    if record.arguments.get("x-queue-type") == "stream":
-                        self.events.tell("stream", kind, record.name, record.vhost, **about)
-                    self._tell_barrier(kind, record)
-                case Exchange():
-                    about = {"type": record.type, "durable": record.durable}
-                    self.events.tell("exchange", kind, record.name, record.vhost, **about)
-                    self._tell_barrier(kind, record)
-                case Binding():
-                    row = binding_row(record)
-                    about = {name: row[name] for name in ("source", "destination", "routing_key", "arguments")}
-                    about["destination_type"] = record.kind
-                    self.events.tell("binding", kind, row["name"], record.vhost, **about)
+        untold = self._untold
+        if not (self.events.is_heard or self.events.is_logged):
+            untold.clear()
+            return
+        for _ in range(min(len(untold), max(TOLD, len(untold) // TOLD_PART))):
+            is_made, record = untold.popleft()
+            self._tell("created" if is_made else "deleted", record)
+        if untold:
+            asyncio.get_running_loop().call_soon(self._tell_edits)
+
+    def _tell(self, kind: str, record: Queue | Exchange | Binding) -> None:
+        match record:
+            case Queue():
+                about = {"durable": record.durable, "arguments": record.arguments}
+                self.events.tell("queue", kind, record.name, record.vhost, **about)
+                if record.arguments.get("x-queue-type") == "stream":
+                    self.events.tell("stream", kind, record.name, record.vhost, **about)
+                self._tell_barrier(kind, record)
+            case Exchange():
+                about = {"type": record.type, "durable": record.durable}
+                self.events.tell("exchange", kind, record.name, record.vhost, **about)
+                self._tell_barrier(kind, record)
+            case Binding():
+                row = binding_row(record)
+                about = {name: row[name] for name in ("source", "destination", "routing_key", "arguments")}
+                about["destination_type"] = record.kind
+                self.events.tell("binding", kind, row["name"], record.vhost, **about)
 
     def _tell_barrier(self, kind: str, owner: Queue | Exchange) -> None:
         if has_barrier(owner):

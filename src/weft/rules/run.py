@@ -47,6 +47,10 @@ class Source(Protocol):
         """Publish an event about an object of a class."""
         ...
 
+    async def report(self, rule: str, crossed: bool, fired: int) -> None:
+        """Let the node show how a rule stands."""
+        ...
+
 
 class Runner:
     """One rule file over one fabric."""
@@ -69,6 +73,8 @@ class Runner:
             if name in used
         }
         self._ignored: set[tuple[str, str]] = set()
+        self._reported = self._watch.standing()
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled; then what was begun is finished."""
@@ -78,6 +84,7 @@ class Runner:
                     group.create_task(self._ask())
                 if any(rule.event for rule in self._file.rules):
                     group.create_task(self._listen())
+                group.create_task(self._report())
         finally:
             await self.settle()
 
@@ -89,6 +96,7 @@ class Runner:
                 self._ignored.add((each.kind, each.name))
                 LOG.info("ignored: %s %s", each.kind, each.name)
         firings = self._watch.observe(observations, time.monotonic())
+        self._changed.set()
         await self._act(firings)
         return firings
 
@@ -109,10 +117,26 @@ class Runner:
         while True:
             try:
                 async for key, body in self._source.events():
-                    await self._act(self._watch.on_event(key, body))
+                    firings = self._watch.on_event(key, body)
+                    self._changed.set()
+                    await self._act(firings)
             except WeftError as error:
                 LOG.warning("cannot listen to events: %s", error)
             await asyncio.sleep(RETRY_S)
+
+    async def _report(self) -> None:
+        """Whatever actions a rule has, the node shows how it stands; a storm of firings is one report."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for rule, standing in self._watch.standing().items():
+                if self._reported[rule] != standing:
+                    try:
+                        await self._source.report(rule, *standing)
+                        self._reported[rule] = standing
+                    except WeftError as error:
+                        LOG.warning("cannot report on rule %s: %s", rule, error)
+                        break
 
     async def _act(self, firings: Sequence[Firing]) -> None:
         for firing in firings:

@@ -35,6 +35,7 @@ class Watch:
         self._rules = tuple(rule for rule in rules if not rule.event)
         self._event_rules = tuple(rule for rule in rules if rule.event)
         self._states: dict[tuple[str, str, str], _State] = {}
+        self._fired = {rule.name: 0 for rule in rules}
         self.unwatched = 0
         """Observations that found no room."""
 
@@ -46,6 +47,11 @@ class Watch:
     def interesting(self, observation: Observation) -> bool:
         """Does any rule look at this object?"""
         return any(_covers(rule, observation) for rule in self._rules)
+
+    def standing(self) -> dict[str, tuple[bool, int]]:
+        """Each rule: is it crossed for any object, and how often it fired. A rule over events is never crossed."""
+        crossed = {key[0] for key, state in self._states.items() if state.raised}
+        return {name: (name in crossed, fired) for name, fired in self._fired.items()}
 
     def observe(self, observations: Iterable[Observation], now_s: float) -> list[Firing]:
         """Everything that management said this time. Objects that are no longer there end their alarms silently."""
@@ -62,17 +68,24 @@ class Watch:
                     firings.append(firing)
         for key in self._states.keys() - seen:
             del self._states[key]
-        return firings
+        return self._counted(firings)
 
     def on_event(self, routing_key: str, body: Mapping[str, object]) -> list[Firing]:
         """An event message: its key is `class.kind.severity.object.node`."""
         words = routing_key.split(".")
         name = str(body.get("object") or body.get("name") or routing_key)
-        return [
-            Firing(rule, name, raised=True, details=body)
-            for rule in self._event_rules
-            if _matches(rule.event.split("."), words) and fnmatchcase(name, rule.object)
-        ]
+        return self._counted(
+            [
+                Firing(rule, name, raised=True, details=body)
+                for rule in self._event_rules
+                if _matches(rule.event.split("."), words) and fnmatchcase(name, rule.object)
+            ]
+        )
+
+    def _counted(self, firings: list[Firing]) -> list[Firing]:
+        for firing in firings:
+            self._fired[firing.rule.name] += firing.raised
+        return firings
 
     def _look(self, rule: Rule, key: tuple[str, str, str], observation: Observation, now_s: float) -> Firing | None:
         value = observation.number(rule.attribute)

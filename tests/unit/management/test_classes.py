@@ -82,6 +82,7 @@ async def make(node: weft.Node) -> None:
     await create("rule", "too-long", object="queue jobs", attribute="ready", threshold=10)
     crossed = {"class": "rule", "kind": "crossed", "object": "too-long", "values": {}}
     await manager.call(caller, "node", "/", "here", "tell", crossed)
+    await manager.call(caller, "rule", "/", "too-long", "report", {"crossed": True, "fired": 1})
     progress = {"class": "query", "kind": "progress", "object": "q", "values": {"rows": 1}}
     await manager.call(caller, "node", "/", "here", "tell", progress)
 

@@ -13,6 +13,7 @@ import pytest
 import weft
 from weft.management.manager import BY_NAME
 from weft.management.schema import ManagedClass
+from weft.management.service import TOLD
 
 from .conftest import Console
 
@@ -40,6 +41,8 @@ async def test_objects_tell_of_their_making_and_end(node: weft.Node, console: Co
         await console.ask("CREATE", {"source": "x", "destination": "a.b"}, type="binding")
         await next_event(events, **{"class": "binding", "kind": "created"})
         await console.ask("DELETE", type="exchange", name="x")
+        gone = await next_event(events, **{"class": "binding", "kind": "deleted"})
+        assert (gone["values"]["source"], gone["values"]["destination"]) == ("x", "a.b")
         await next_event(events, **{"class": "exchange", "kind": "deleted", "object": "x"})
         await console.ask("CREATE", type="vhost", name="v")
         await next_event(events, **{"class": "vhost", "kind": "created", "object": "v"})
@@ -53,6 +56,28 @@ async def test_objects_tell_of_their_making_and_end(node: weft.Node, console: Co
         assert (await console.ask("resume", type="node"))[0] == 200
         await next_event(events, **{"class": "node", "kind": "quiesced", "severity": "warning"})
         await next_event(events, **{"class": "node", "kind": "resumed"})
+
+
+async def test_bindings_tell_that_they_go_with_their_ends_in_order_and_in_parts(node: weft.Node) -> None:
+    count = 20 * TOLD
+    node.declare_exchange("source", "topic")
+    await node.management.manager.create(
+        node.management.manager.node, "exchange", "/", "between", {"auto_delete": True}
+    )
+    node.declare_queue("sink")
+    node.bind("between", "sink", "all")
+    for number in range(count):
+        node.bind("source", "sink", f"key.{number}")
+    async with node.receive("weft.events/*.deleted.#") as events:
+        node.delete_queue("sink")
+        told = []
+        while not told or told[-1] != ("exchange", "between"):
+            event = await next_event(events, kind="deleted")
+            told.append((event["class"], event["object"]))
+    assert told[-2:] == [("queue", "sink"), ("exchange", "between")]
+    assert sorted(name for kind, name in told if kind == "binding") == sorted(
+        ["between/queue/sink/all", *(f"source/queue/sink/key.{number}" for number in range(count))]
+    )
 
 
 async def test_connections_tell_when_they_come_and_go(node: weft.Node) -> None:

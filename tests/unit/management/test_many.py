@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 import weft
+from weft._kernel import decode_value, encode_value
 from weft.config import parse
 from weft.management.classes.tables import LOOK
-from weft.management.query import SLICE_READ, Query, page_of
+from weft.management.definitions import export, import_
+from weft.management.query import SLICE, SLICE_READ, Query, page_of
+from weft.management.writing import amqp_document, json_document
 from weft.model.changes import DeclareQueue
 
 COUNT = 50_000
@@ -74,3 +77,48 @@ async def test_many_small_rows_are_sorted_and_cut_in_parts() -> None:
     right = sorted((row for row in rows if "n1" in row["name"]), key=lambda row: (row["size"], row["name"]))[::-1]
     assert (found.total, found.matched, found.rows) == (2_000, 1_000, right[3:7])
     assert turns.count >= 2_000 // SLICE_READ
+
+
+@pytest.mark.slow
+async def test_definitions_of_many_are_told_in_parts(node: weft.Node) -> None:
+    count = 10 * SLICE_READ
+    manager = node.management.manager
+    queues = [{"name": f"q{number}", "vhost": "/", "arguments": {}} for number in range(count)]
+    bindings = [
+        {"source": "amq.topic", "vhost": "/", "destination": f"q{number}", "routing_key": "k"}
+        for number in range(count)
+    ]
+    await import_(manager, manager.node, {"queues": queues, "bindings": bindings}, None)
+    turns = Turns()
+    document = await export(manager, manager.node, None)
+    made = turns.count
+    written = await json_document(document)
+    turns.stop()
+    assert made >= 2 * count // SLICE_READ
+    assert turns.count - made >= 2 * count // SLICE
+    assert json.loads(written) == document
+    assert [len(document[kind]) for kind in ("queues", "bindings")] == [count, count]
+
+
+async def test_a_virtual_host_that_goes_while_it_is_told_is_left_out(node: weft.Node) -> None:
+    manager = node.management.manager
+    await manager.create(manager.node, "vhost", "/", "v", {})
+    for number in range(2 * SLICE_READ):
+        await manager.create(manager.node, "queue", "v", f"q{number}", {})
+    telling = asyncio.ensure_future(export(manager, manager.node, "v"))
+    await asyncio.sleep(0)
+    await manager.delete(manager.node, "vhost", "/", "v", {})
+    document = await telling
+    assert (document["exchanges"], document["bindings"]) == ([], [])
+
+
+async def test_a_document_is_the_same_in_parts_and_whole() -> None:
+    document = {
+        "few": [1, None, b"x"],
+        "many": [{"n": number, "inside": {"list": [True, 1.5]}} for number in range(3 * SLICE)],
+        "text": "é",
+        "none": [],
+    }
+    assert decode_value(await amqp_document(document)) == decode_value(encode_value(document)) == document
+    written = json.loads(await json_document(document))
+    assert written == document | {"few": [1, None, "x"]}

@@ -23,9 +23,8 @@ from weft.management.peers import Peers
 
 def register_classes(manager: Manager, peers: Peers) -> None:
     """Let a manager answer for everything the node knows by itself."""
-    rules = Rules(manager)
-    manager.register("node", NodeClass(manager, peers, rules))
-    manager.register("rule", rules)
+    manager.register("node", NodeClass(manager, peers))
+    manager.register("rule", Rules(manager))
     manager.register("vhost", Vhosts(manager))
     manager.register("connection", Connections(manager, peers))
     manager.register("session", Sessions(manager, peers))

@@ -15,7 +15,6 @@ from time import monotonic
 
 from weft.management.caller import Caller
 from weft.management.classes.queues import QUANTILES, types_told
-from weft.management.classes.rules import Rules
 from weft.management.definitions import export, import_
 from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
@@ -34,8 +33,7 @@ DRAINED_TEXT = "CONNECTION_FORCED - the node is being drained, go elsewhere"
 class NodeClass(Provider):
     """The node."""
 
-    def __init__(self, manager: Manager, peers: Peers, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, manager: Manager, peers: Peers) -> None:
         self._manager = manager
         self._host = manager.host
         self._peers = peers
@@ -84,7 +82,7 @@ class NodeClass(Provider):
             case "tell":
                 return self._tell(arguments)
             case "export":
-                return export(self._manager, caller, None)
+                return await export(self._manager, caller, None)
             case "import":
                 await import_(self._manager, caller, arguments.get("definitions") or {}, None)
                 return {}
@@ -101,8 +99,6 @@ class NodeClass(Provider):
         known = [event.name for event in BY_NAME[class_name].events] if class_name in TOLD else []
         if kind not in known or not name or not isinstance(values, dict):
             raise Refused(f"an event has a class ({', '.join(TOLD)}), one of its kinds, an object and values", 400)
-        if class_name == "rule":
-            self._rules.note(kind, name)
         self._manager.events.tell(class_name, kind, name, None, **{str(key): value for key, value in values.items()})
         return {}
 

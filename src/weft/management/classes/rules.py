@@ -1,7 +1,7 @@
 """Managed rules: what somebody watches on this node, and how often it fired.
 
 Owns a row for each rule of each watcher that told the node of it (`weft watch`), at most `RULES_MAX`. A watcher makes
-the rule, tells of its crossings with the node's operation `tell`, and deletes it when it ends.
+the rule, reports how it stands whenever that changes, and deletes it when it ends.
 It must not watch anything itself: rules run beside the node.
 Rule: schema/management.json, class `rule`; docs/guides/rules.md.
 """
@@ -48,9 +48,12 @@ class Rules(Provider):
             raise Refused(f"no rule '{name}'", 404)
         self._events.tell("rule", "deleted", name)
 
-    def note(self, kind: str, name: str) -> None:
-        """Its watcher tells that it was crossed or cleared."""
+    async def call(self, caller: Caller, vhost: str, name: str, operation: str, arguments: Values) -> Values:
+        if operation != "report":
+            return await super().call(caller, vhost, name, operation, arguments)
         row = self._rows.get(name)
-        if row is not None and kind in ("crossed", "cleared"):
-            row["state"] = "crossed" if kind == "crossed" else "clear"
-            row["fired"] += kind == "crossed"
+        if row is None:
+            raise Refused(f"no rule '{name}'", 404)
+        row["state"] = "crossed" if arguments.get("crossed") else "clear"
+        row["fired"] = arguments.get("fired", row["fired"])
+        return {}

@@ -16,7 +16,7 @@ from aiohttp import web
 from weft.management.classes.users import topic_name
 from weft.management.definitions import export, import_, read_hash
 from weft.management.http import rabbit
-from weft.management.http.request import BODY_BYTES_MAX, Ask, done, listed, told
+from weft.management.http.request import BODY_BYTES_MAX, Ask, document, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query
 from weft.model.errors import Refused
@@ -191,7 +191,7 @@ async def _delete_topics(ask: Ask) -> web.Response:
 
 async def _get_definitions(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    return told(export(ask.site.manager, ask.caller, vhost))
+    return await document(await export(ask.site.manager, ask.caller, vhost))
 
 
 async def _post_definitions(ask: Ask) -> web.Response:

@@ -19,6 +19,7 @@ from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.query import COUNT_MAX, Page, Query, Row, each
 from weft.management.rates import Rates
+from weft.management.writing import json_bytes, json_document
 from weft.model.errors import ConfigError, Refused
 
 BODY_BYTES_MAX = 32 << 20
@@ -147,20 +148,21 @@ _JSON = {str: "string", int: "whole number", bool: "boolean", dict: "object", li
 
 def told(value: object, status: int = 200) -> web.Response:
     """A value as JSON."""
-    return web.Response(body=_json(value), status=status, content_type=JSON)
+    return web.Response(body=json_bytes(value), status=status, content_type=JSON)
 
 
 async def listed(rows: Iterable[Row], make: Callable[[Row], Row], about: Row | None = None) -> web.Response:
     """What is made of the rows as a JSON list, or as `items` of a page; other work has its turn after every few."""
-    items = b",".join(await each(rows, lambda row: _json(make(row))))
+    items = b",".join(await each(rows, lambda row: json_bytes(make(row))))
     body = b"[" + items + b"]"
     if about is not None:
-        body = _json(about)[:-1] + b',"items":' + body + b"}"
+        body = json_bytes(about)[:-1] + b',"items":' + body + b"}"
     return web.Response(body=body, content_type=JSON)
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), default=_plain).encode()
+async def document(value: Row) -> web.Response:
+    """A large map as JSON; other work has its turn in between."""
+    return web.Response(body=await json_document(value), content_type=JSON)
 
 
 def done(made: bool = False) -> web.Response:
@@ -172,10 +174,6 @@ def failed(status: int, reason: str) -> web.Response:
     """An error as RabbitMQ tells it."""
     words = {400: "bad_request", 401: "not_authorized", 403: "access_refused", 404: "Object Not Found"}
     return told({"error": words.get(status, "error"), "reason": reason}, status)
-
-
-def _plain(value: object) -> object:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _cut(item: dict[str, Any], wanted: list[list[str]]) -> dict[str, Any]:

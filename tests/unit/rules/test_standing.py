@@ -1,0 +1,64 @@
+"""How rules stand is shown by the node they watch, whatever their actions are."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import weft
+from weft.cli.fabric_source import FabricSource
+from weft.management.manager import Manager
+from weft.model.errors import Refused
+from weft.rules import parse
+from weft.rules.run import Runner
+
+RULES = """
+interval_s = 0.1
+[rules.depth]
+object = "q*"
+attribute = "ready"
+above = 1
+clear = 0
+[rules.new]
+event = "queue.created.#"
+object = "late*"
+"""
+
+
+async def until_shown(manager: Manager, name: str, **wanted: object) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(Refused):
+                row = manager.read(manager.node, "rule", "/", name)
+                if wanted.items() <= row.items():
+                    return
+            await asyncio.sleep(0.01)
+
+
+async def test_the_node_shows_how_rules_stand() -> None:
+    async with weft.Node(listen="127.0.0.1:0") as node, weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric:
+        manager, source, file = node.management.manager, FabricSource(fabric, "here"), parse(RULES)
+        await source.register(file.rules)
+        for queue in ("q1", "q2"):
+            node.declare_queue(queue)
+        running = asyncio.ensure_future(Runner(file, source, write=lambda _: None).run())
+        for queue in ("q1", "q1", "q2", "q2"):
+            await node.send(queue, b"x")
+        await until_shown(manager, "depth", state="crossed", fired=2)
+        await manager.call(manager.node, "queue", "/", "q1", "purge", {})
+        # The other is above still, and ends its alarm by being deleted.
+        node.delete_queue("q2")
+        await until_shown(manager, "depth", state="clear", fired=2)
+        # A node that knows nothing of a rule, as after a restart, is told of it again.
+        await manager.delete(manager.node, "rule", "/", "depth", {})
+        for _ in range(2):
+            await node.send("q1", b"x")
+        await until_shown(manager, "depth", state="crossed", fired=3)
+        async with asyncio.timeout(30):
+            while not node.management.events.is_heard:  # noqa: ASYNC110 - nothing tells when the watcher listens
+                await asyncio.sleep(0.01)
+        node.declare_queue("late")
+        await until_shown(manager, "new", state="clear", fired=1)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
