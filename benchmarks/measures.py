@@ -22,6 +22,7 @@ from typing import Any
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
 from kept import backlog, streams
+from managed import events, pages, statistics
 from network import network
 
 import peers
@@ -284,5 +285,8 @@ MEASURES = (
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),
     Measure("network", network, False, "round trips over two nodes, balance, bindings, and a gateway that dies"),
+    Measure("statistics", statistics, False, "what statistics cost a message; builds a kernel without them"),
+    Measure("events", events, False, "what events of a thousand busy queues cost a message"),
+    Measure("pages", pages, False, "pages of many queues and connections, and messages meanwhile, beside RabbitMQ"),
     Measure("spark", spark, False, "streams in Spark, beside its own files"),
 )

@@ -15,7 +15,8 @@
 
 /* On a connection that the client library has opened, with channel 1 open; returns how many were sent. */
 long fast091_publish(int socket, const char *queue, const void *body, size_t size);
-void fast091_consume(int socket, const char *queue);
+void fast091_consume(int socket, const char *queue); /* NULL: it is subscribed already */
+const char *fast_queue(const char *queue, long at); /* with queues=N, N queues of their own names take turns */
 extern long fast_out_of_order; /* messages of fast091_publish that did not come next: each carries its number */
 void fast091_read(int socket, const char *queue, long count); /* a stream, from its first message on */
 

@@ -8,6 +8,7 @@
 #include "load.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,13 +57,22 @@ static void put_publish(struct bytes *out, const char *queue, const uint8_t *bod
     }
 }
 
+const char *fast_queue(const char *queue, long at) {
+    static _Thread_local char name[256];
+    if (number("queues") < 2) return queue;
+    snprintf(name, sizeof name, "%.200s.%06ld", queue, at % (long)number("queues"));
+    return name;
+}
+
 long fast091_publish(int socket, const char *queue, const void *body, size_t size) {
+    long sent = 0, count = (long)number("count"), queues = (long)number("queues");
     size_t one_max = size + size / 1024 + 1024;
-    struct bytes batch = {allocate(FAST_BATCH_BYTES + one_max), 0};
-    put_publish(&batch, queue, body, size);
-    size_t one = batch.length;
-    long per_batch = one < FAST_BATCH_BYTES ? FAST_BATCH_BYTES / one : 1, sent = 0, count = (long)number("count");
-    while (batch.length < per_batch * one) put_publish(&batch, queue, body, size);
+    struct bytes batch = {allocate(FAST_BATCH_BYTES + queues * one_max), 0};
+    put_publish(&batch, fast_queue(queue, 0), body, size);
+    size_t one = batch.length; /* names have one length */
+    long per_batch = one < FAST_BATCH_BYTES ? FAST_BATCH_BYTES / one : 1;
+    if (per_batch < queues) per_batch = queues;
+    for (long at = 1; at < per_batch; at++) put_publish(&batch, fast_queue(queue, at), body, size);
     blocking_socket(socket, 0);
     double secs = number("secs");
     size_t place = one - 1 - size; /* of the body, if it is in one frame */
@@ -134,7 +144,7 @@ void fast091_consume(int socket, const char *queue) {
     uint8_t *bytes = allocate(READ_BYTES);
     struct scanner scanner = {0};
     blocking_socket(socket, FAST_POLL_MS);
-    subscribe(socket, queue, false);
+    if (queue) subscribe(socket, queue, false);
     flow_ready();
     while (!flow_ended()) {
         ssize_t got = read(socket, bytes + have, READ_BYTES - have);

@@ -11,6 +11,7 @@
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
 #include <malloc.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define REPLY_TIMEOUT_S 10
 #define CONFIRM_SAMPLES_MAX 4000000
 #define CHURN_BYTES 16
+#define LISTEN_BURST 1000
 
 enum { TRANSIENT = 1, PERSISTENT = 2 };
 
@@ -128,9 +130,14 @@ static bool next(connection_t connection, amqp_envelope_t *envelope) {
 
 static void *consume_unconfirmed(void *unused) {
     connection_t connection = dial();
-    declare(connection, queue_name, number("durable"), false);
+    for (long at = 0; at < number("queues"); at++)
+        declare(connection, fast_queue(queue_name, at), number("durable"), false);
     if (number("fast")) {
-        fast091_consume(amqp_get_sockfd(connection), queue_name);
+        /* Nothing is published yet, so that the library cannot have read a delivery when it is done with many. */
+        bool many = number("queues") > 1;
+        for (long at = 0; many && at < number("queues"); at++)
+            subscribe(connection, fast_queue(queue_name, at), true);
+        fast091_consume(amqp_get_sockfd(connection), many ? NULL : queue_name);
         return unused; /* the library has not seen these frames: the socket closes with the program */
     }
     subscribe(connection, queue_name, true);
@@ -166,7 +173,7 @@ static void thr(void) {
     report_flow(&meter, size);
     report("depth_at_end", depth);
     report_close();
-    delete_queue(control, queue_name);
+    for (long at = 0; at < number("queues"); at++) delete_queue(control, fast_queue(queue_name, at));
     if (*tap_name) delete_queue(control, tap_name);
 }
 
@@ -557,8 +564,31 @@ static void stream(void) {
     hang_up(connection);
 }
 
+/* Takes what an exchange gets, until standard input ends. One line says when the binding is there. */
+static void listen_to(void) {
+    connection_t connection = dial();
+    long received = 0;
+    declare(connection, queue_name, false, false);
+    amqp_queue_bind(connection, 1, amqp_cstring_bytes(queue_name), amqp_cstring_bytes(text("exchange")),
+                    amqp_cstring_bytes(text("key")), amqp_empty_table);
+    check(amqp_get_rpc_reply(connection), "bind the queue");
+    subscribe(connection, queue_name, true);
+    puts("listening");
+    fflush(stdout);
+    for (struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN}; !poll(&input, 1, 0);) {
+        amqp_envelope_t envelope;
+        for (int burst = 0; burst < LISTEN_BURST && next(connection, &envelope); burst++, received++)
+            amqp_destroy_envelope(&envelope);
+    }
+    report_open("listen");
+    report("received", received);
+    report_close();
+    delete_queue(connection, queue_name);
+    hang_up(connection);
+}
+
 static const struct mode modes[] = {
-    {"thr", thr, "transient messages, no confirms, consumer without acks (size, count or secs, fast)"},
+    {"thr", thr, "transient messages, no confirms, consumer without acks (size, count or secs, fast, queues)"},
     {"reliable", reliable, "durable queue, persistent, confirmed, acknowledged (window, prefetch, ack_every, qtype)"},
     {"paced", paced, "rate messages a second, whatever happens; their age on arrival (rate, secs, size)"},
     {"rtt", rtt, "client, queue, echo, reply queue, client; one at a time (size, count, echo_port, reply_exchange, leave)"},
@@ -567,6 +597,7 @@ static const struct mode modes[] = {
     {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold, durable, leave)"},
     {"drain", drain, "consume what is there, to the end (queue, fast, durable)"},
     {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers)"},
+    {"listen", listen_to, "count what an exchange gives, until standard input ends (exchange, key)"},
     {NULL, NULL, NULL}};
 
 static struct option options[] = {
@@ -577,12 +608,15 @@ static struct option options[] = {
     {"vhost", "/", ""},
     {"pid", "0", "the broker's process, or several with commas: CPU and memory are then measured"},
     {"queue", "", "name of the queue; empty: one of this run's own"},
+    {"exchange", "weft.events", "where mode listen is bound"},
+    {"key", "#", "the key it is bound with"},
     {"tap", "0", "1: everything the queue gets is copied into a stream (thr, reliable; weft only)"},
     {"qtype", "", "x-queue-type to declare with, such as quorum"},
     {"size", "1024", "bytes of a message's body"},
     {"count", "0", "how many messages or round trips; 0: as many as fit in secs"},
     {"secs", "5", "how long to publish, at most"},
     {"fast", "0", "1: encode once, write 64 KiB at a time, count frames (thr, backlog)"},
+    {"queues", "1", "so many queues take turns, all with the same consumer (thr with fast=1)"},
     {"durable", "0", "1: a durable queue, persistent messages (backlog, drain)"},
     {"leave", "0", "1: leave the messages where they are (backlog), use queues that are there (rtt)"},
     {"echo_port", "", "where the echo of rtt is, if not at the same broker; something must carry messages between"},
@@ -614,6 +648,8 @@ static void prepare(const char *mode) {
     mallopt(M_MMAP_THRESHOLD, 1 << 28); /* the library frees 128 KiB with each connection: to give them back to the */
     mallopt(M_TRIM_THRESHOLD, 1 << 28); /* kernel and get them anew is half of what a connection costs the client */
     if (number("bare")) use_bare();
+    if (number("queues") < 1 || (number("queues") > 1 && (!number("fast") || strcmp(mode, "thr"))))
+        fail("queues needs mode thr and fast=1");
     size = (size_t)number("size");
     queue_type = strcmp(mode, "stream") ? text("qtype") : "stream";
     body = allocate(size > CHURN_BYTES ? size : CHURN_BYTES);

@@ -40,6 +40,7 @@ __all__ = [
     "LogReader",
     "Scan",
     "decode_value",
+    "encode_json",
     "encode_messages",
     "encode_value",
     "keep_buffers",
@@ -58,6 +59,9 @@ OUTCOMES: int
 
 def keep_buffers() -> None:
     """Let the C library reuse the memory of reads and writes: for a process that is a server."""
+
+def encode_json(value: object) -> bytes:
+    """A value as compact JSON; what JSON has no form for becomes its text, and bytes become text."""
 
 def encode_value(value: object) -> bytes:
     """A value as the amqp-value section of an AMQP 1.0 message."""

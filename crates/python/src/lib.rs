@@ -11,6 +11,7 @@ mod disk;
 mod engine;
 mod errors;
 mod events;
+mod json;
 mod log;
 mod outgoing;
 mod reading;
@@ -89,6 +90,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rows::EncodedMessages>()?;
     module.add_function(wrap_pyfunction!(rows::encode_messages, module)?)?;
     module.add_function(wrap_pyfunction!(keep_buffers, module)?)?;
+    module.add_function(wrap_pyfunction!(json::encode_json, module)?)?;
     module.add_function(wrap_pyfunction!(values::encode_value, module)?)?;
     module.add_function(wrap_pyfunction!(values::decode_value, module)?)?;
     module.add("OUTPUT", signal::OUTPUT)?;

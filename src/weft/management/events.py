@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from weft._kernel import Engine
+from weft._kernel import Engine, encode_json
 from weft.management._generated_classes import CLASSES
 
 EXCHANGE = "weft.events"
@@ -40,6 +40,7 @@ class Events:
         self._node = node
         self._is_heard = is_heard
         self._changed = changed
+        self._node_word = key_word(node)
         self._numbers = itertools.count(1)
 
     @property
@@ -59,11 +60,14 @@ class Events:
     def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, **values: Any) -> None:
         """Something happened to an object."""
         severity = _SEVERITY[class_name, kind]
-        level = _LEVELS[severity]
-        if kind != "statistics" and LOG.isEnabledFor(level):
-            LOG.log(level, "%s", _line(class_name, kind, name, vhost, values))
-        if not self._is_heard():
-            return
+        if kind != "statistics" and LOG.isEnabledFor(_LEVELS[severity]):
+            LOG.log(_LEVELS[severity], "%s", _line(class_name, kind, name, vhost, values))
+        if self._is_heard():
+            self.publish(class_name, kind, name, vhost, values)
+
+    def publish(self, class_name: str, kind: str, name: str, vhost: str | None, values: dict[str, Any]) -> None:
+        """Publish an event, for whoever has seen already that somebody listens."""
+        severity = _SEVERITY[class_name, kind]
         body = {
             "version": VERSION,
             "number": next(self._numbers),
@@ -76,16 +80,17 @@ class Events:
             "time_ms": time_ns() // 1_000_000,
             "values": values,
         }
-        key = ".".join((class_name, kind, severity, key_word(name), key_word(self._node)))
+        key = f"{class_name}.{kind}.{severity}.{key_word(name)}.{self._node_word}"
         properties = {"content_type": "application/json", "type": f"{class_name}.{kind}", "app_id": "weft"}
-        data = json.dumps(body, separators=(",", ":"), default=str).encode()
-        self._engine.publish(VHOST, EXCHANGE, key, data, properties)
+        self._engine.publish(VHOST, EXCHANGE, key, encode_json(body), properties)
         self._changed()
 
 
 def key_word(name: str) -> str:
     """A name as one word of a routing key."""
     word = name.replace(".", "_") or "-"
+    if len(word) * 4 <= KEY_OBJECT_BYTES_MAX:
+        return word
     return word.encode()[:KEY_OBJECT_BYTES_MAX].decode(errors="ignore")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from operator import itemgetter
 from typing import Any
 
 from weft._kernel import Scan
@@ -32,6 +33,8 @@ COUNTERS = (
     "unsettled",
 )
 """A queue in which none of these moved is not told again."""
+_moved = itemgetter(*COUNTERS)
+_NAMING = frozenset(("name", "vhost", "id"))
 
 
 class Statistics:
@@ -68,12 +71,11 @@ class Statistics:
         ids = scan.choose()
         for start in range(0, len(ids), SLICE):
             for queue in engine.rows("queues", ids[start : start + SLICE]):
-                number, moved = queue["id"], hash(tuple(queue[name] for name in COUNTERS))
+                number, moved = queue["id"], hash(_moved(queue))
                 seen[number] = moved
                 if all_queues or self._told.get(number) != moved:
-                    name, vhost = queue.pop("name"), queue.pop("vhost")
                     queue["types"] = types_told(engine.types(number)) if queue["types"] else None
-                    self._events.tell("queue", "statistics", name, vhost, **_told(queue))
+                    self._events.publish("queue", "statistics", queue["name"], queue["vhost"], _told(queue))
                     count += 1
             await asyncio.sleep(0)
         self._told = seen
@@ -87,4 +89,4 @@ class Statistics:
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
     """What is worth telling: everything that has a value, but what names the object."""
-    return {key: value for key, value in row.items() if value is not None and key not in ("name", "vhost", "id")}
+    return {key: value for key, value in row.items() if value is not None and key not in _NAMING}

@@ -8,11 +8,10 @@ Rule: docs/decisions/0017-pages-in-parts.md; AMQP 1.0 part 1, section 1.6 (`map3
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from weft._kernel import encode_value
+from weft._kernel import encode_json, encode_value
 from weft.management.query import SLICE, each
 
 SECTION = encode_value(None)[:-1]
@@ -20,19 +19,14 @@ SECTION = encode_value(None)[:-1]
 _LIST32, _MAP32 = b"\xd0", b"\xd1"
 
 
-def json_bytes(value: object) -> bytes:
-    """A value as JSON."""
-    return json.dumps(value, separators=(",", ":"), default=_text).encode()
-
-
 async def json_document(document: Mapping[str, object]) -> bytes:
     """A document as JSON."""
-    written = [json_bytes(name) + b":" + await _json_part(value) for name, value in document.items()]
+    written = [encode_json(name) + b":" + await _json_part(value) for name, value in document.items()]
     return b"{" + b",".join(written) + b"}"
 
 
 async def _json_part(value: object) -> bytes:
-    return b"[" + b",".join(await each(value, json_bytes)) + b"]" if _is_long(value) else json_bytes(value)
+    return b"[" + b",".join(await each(value, encode_json)) + b"]" if _is_long(value) else encode_json(value)
 
 
 async def amqp_document(document: Mapping[str, object]) -> bytes:
@@ -67,7 +61,3 @@ def plain(value: object) -> object:
         case None | bool() | int() | float() | str() | bytes():
             return value
     return value if hasattr(value, "timestamp") else str(value)
-
-
-def _text(value: object) -> object:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::queue::QueueId;
 use crate::routing::{Counters, ExchangeId};
 
-/// A kernel that counts none of this, to measure what counting costs (benchmarks/statistics_cost.py).
+/// A kernel that counts none of this, to measure what counting costs (benchmarks/managed.py).
 const OFF: bool = cfg!(feature = "without-statistics");
 
 /// Durations of one queue that are alike.

@@ -14,12 +14,13 @@ from typing import Any
 
 from aiohttp import web
 
+from weft._kernel import encode_json
 from weft.management.caller import Caller
 from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.query import COUNT_MAX, Page, Query, Row, each
 from weft.management.rates import Rates
-from weft.management.writing import json_bytes, json_document
+from weft.management.writing import json_document
 from weft.model.errors import ConfigError, Refused
 
 BODY_BYTES_MAX = 32 << 20
@@ -148,15 +149,15 @@ _JSON = {str: "string", int: "whole number", bool: "boolean", dict: "object", li
 
 def told(value: object, status: int = 200) -> web.Response:
     """A value as JSON."""
-    return web.Response(body=json_bytes(value), status=status, content_type=JSON)
+    return web.Response(body=encode_json(value), status=status, content_type=JSON)
 
 
 async def listed(rows: Iterable[Row], make: Callable[[Row], Row], about: Row | None = None) -> web.Response:
     """What is made of the rows as a JSON list, or as `items` of a page; other work has its turn after every few."""
-    items = b",".join(await each(rows, lambda row: json_bytes(make(row))))
+    items = b",".join(await each(rows, lambda row: encode_json(make(row))))
     body = b"[" + items + b"]"
     if about is not None:
-        body = json_bytes(about)[:-1] + b',"items":' + body + b"}"
+        body = encode_json(about)[:-1] + b',"items":' + body + b"}"
     return web.Response(body=body, content_type=JSON)
 
 
