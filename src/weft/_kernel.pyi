@@ -176,7 +176,11 @@ class Scan:
         descending: bool = False,
         offset: int = 0,
         count: int | None = None,
-    ) -> Scan: ...
+        whole: bool = False,
+    ) -> Scan:
+        """`whole` keeps all that fits, for filters that only Python knows; else what cannot be on the page may go."""
+    def held(self) -> int:
+        """How many rows `choose` will choose from."""
     def found(self) -> tuple[int, int]:
         """(rows in the virtual hosts asked for, rows that fit), as far as was looked."""
     def names(self, start: int, count: int) -> list[str]:

@@ -19,7 +19,8 @@ pub(crate) struct Scan(pub(crate) inspect::Scan);
 impl Scan {
     #[new]
     #[pyo3(signature = (
-        table, *, vhosts = None, contains = None, ids = None, sort = None, descending = false, offset = 0, count = None
+        table, *, vhosts = None, contains = None, ids = None, sort = None, descending = false, offset = 0, count = None,
+        whole = false
     ))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
@@ -31,14 +32,20 @@ impl Scan {
         descending: bool,
         offset: usize,
         count: Option<usize>,
+        whole: bool,
     ) -> Self {
         let question = Question { vhosts, contains, ids, sort, descending, offset, count, columns: None };
-        Self(inspect::Scan::new(table, question))
+        Self(inspect::Scan::new(table, question, whole))
     }
 
     /// (rows in the virtual hosts asked for, rows that fit), as far as was looked.
     fn found(&self) -> (usize, usize) {
         self.0.found()
+    }
+
+    /// How many rows `choose` will choose from.
+    fn held(&self) -> usize {
+        self.0.held()
     }
 
     /// Names of what was found, from one place on.

@@ -96,15 +96,14 @@ class Sessions(Provider):
         self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        sees_all = caller.sees_all
-        mine = {
-            conn: peer
-            for conn, peer in self._peers.items()
-            if (sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
-        }
-        conns = list(mine)
-        for start in range(0, len(conns), SESSIONS_SLICE):
-            for row in self._host.engine.sessions(conns[start : start + SESSIONS_SLICE]):
+        sees_all, peers = caller.sees_all, list(self._peers.items())
+        for start in range(0, len(peers), SESSIONS_SLICE):
+            mine = {
+                conn: peer
+                for conn, peer in peers[start : start + SESSIONS_SLICE]
+                if (sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
+            }
+            for row in self._host.engine.sessions(list(mine)):
                 peer = mine[row["conn"]]
                 name = session_name(peer, row["number"])
                 yield {"name": name, "connection": peer.name, "vhost": peer.vhost, "user": peer.user, **row}

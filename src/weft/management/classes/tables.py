@@ -37,12 +37,13 @@ async def kernel_page(
         descending=query.descending,
         offset=0 if query.where else query.offset,
         count=None if query.where else query.count,
+        whole=query.pattern is not None,
     )
     await looked(host.engine, scan)
     total, matched = scan.found()
     if query.pattern is not None:
         matched = await _keep(scan, query.pattern, matched)
-    chosen = await asyncio.to_thread(scan.choose) if matched > LOOK else scan.choose()
+    chosen = await asyncio.to_thread(scan.choose) if scan.held() > LOOK else scan.choose()
     rows: list[Row] = []
     for start in range(0, len(chosen), SLICE):
         made = map(finish, host.engine.rows(table, chosen[start : start + SLICE]))
