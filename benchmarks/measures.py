@@ -21,6 +21,7 @@ from typing import Any
 
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
+from conversations import conversations
 from kept import backlog, streams
 from managed import events, pages, statistics
 from network import network
@@ -283,6 +284,7 @@ MEASURES = (
     Measure("streams", streams, False, "appending to a stream, reading it back, and taps"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
+    Measure("tls", conversations, False, "short conversations over mutual TLS: sessions taken up again, a pool"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),
     Measure("network", network, False, "round trips over two nodes, balance, bindings, and a gateway that dies"),
     Measure("statistics", statistics, False, "what statistics cost a message; builds a kernel without them"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import weft
+from weft.client import Message
+from weft.client.pool import Pool
 from weft.config import Configuration, Listen, Permission, User
 from weft.net.endpoint import Endpoint
+from weft.net.resumption import opened
 
 
 class Authority:
@@ -97,3 +103,83 @@ async def test_a_certificate_is_a_login(
             await weft.connect(url, tls=authority.trusting(*stranger.sign("ada")), timeout_s=2).open()
         async with weft.connect(f"amqps://guest:guest@127.0.0.1:{node.ports[0]}", tls=authority.trusting()) as fabric:
             await fabric.send("tls", "by password")
+
+
+@asynccontextmanager
+async def mutual(authority: Authority, certificate: tuple[Path, Path], port: int = 0) -> AsyncIterator[weft.Node]:
+    """A node that logs `ada` in by her certificate."""
+    place = Listen(Endpoint("127.0.0.1", port), *certificate, authority.certificate)
+    may = Permission("ada", configure=".*", write=".*", read=".*")
+    rules = Configuration(listen=(place,), users=(User("ada", "comes by certificate"),), permissions=(may,))
+    async with weft.Node(configuration=rules) as node:
+        yield node
+
+
+async def test_a_session_is_taken_up_again_and_the_certificate_still_counts(
+    authority: Authority, certificate: tuple[Path, Path]
+) -> None:
+    ada, eve = (authority.trusting(*authority.sign(name)) for name in ("ada", "eve"))
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(mutual(authority, certificate)) for _ in range(2)]
+        urls = [f"amqps://127.0.0.1:{node.ports[0]}?mechanism=EXTERNAL" for node in nodes]
+        seen = []
+        for _ in range(3):
+            for node, url in zip(nodes, urls, strict=True):
+                async with weft.connect(url, tls=ada) as fabric:
+                    seen.append((fabric.is_resumed, [row["user"] for row in node.snapshot()["connections"]]))
+        # The first time at each of two nodes on one host is a whole handshake.
+        assert seen == [(False, ["ada"])] * 2 + [(True, ["ada"])] * 4
+        # Another context has another memory, and so has who may not enter.
+        async with weft.connect(urls[0], tls=authority.trusting(*authority.sign("ada"))) as fabric:
+            assert not fabric.is_resumed
+        for _ in range(2):
+            with pytest.raises(weft.Refused):
+                await weft.connect(urls[0], tls=eve).open()
+
+
+async def test_a_client_that_reconnects_takes_its_session_up_again(
+    authority: Authority, certificate: tuple[Path, Path]
+) -> None:
+    ada = authority.trusting(*authority.sign("ada"))
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(mutual(authority, certificate)) for _ in range(2)]
+        url = "amqps://127.0.0.1:{}?mechanism=EXTERNAL"
+        async with weft.connect(url.format(one.ports[0]), tls=ada) as fabric:
+            core = fabric.core
+            for connections in (1, 2):
+                assert core._transport is not None
+                core.loop.call_soon_threadsafe(core._transport.abort)
+                async with asyncio.timeout(30):
+                    while core.connections == connections or not fabric.is_connected:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                assert fabric.is_resumed
+            await fabric.send("tls", "after all that")
+            opened(core._transport, f"127.0.0.1:{two.ports[0]}")
+        # A node that does not know the session, as one that was restarted, makes a whole handshake.
+        for is_resumed in (False, True):
+            async with weft.connect(url.format(two.ports[0]), tls=ada) as fabric:
+                assert fabric.is_resumed == is_resumed
+
+
+async def test_a_pool_reuses_its_connections(authority: Authority, certificate: tuple[Path, Path]) -> None:
+    ada = authority.trusting(*authority.sign("ada"))
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(mutual(authority, certificate)) for _ in range(2)]
+        urls = [f"amqps://127.0.0.1:{node.ports[0]}?mechanism=EXTERNAL" for node in nodes]
+        for url in urls:
+            serving = await stack.enter_async_context(weft.connect(url, tls=ada))
+            for number in range(13):
+
+                @serving.service(f"service.{number}")
+                async def echo(request: Message) -> object:
+                    return request.body
+
+                await echo.start()
+        pool = await stack.enter_async_context(Pool(urls, tls=ada))
+        assert pool.reuse == 0.0
+        for number in range(130):
+            async with pool.take() as fabric:
+                reply = await fabric.request(f"service.{number % 13}", number, timeout_s=30)
+                assert reply.body == number
+        assert pool.reuse > 0.95
+        assert [len(node.snapshot()["connections"]) for node in nodes] == [2, 2]

@@ -26,6 +26,7 @@ from weft.model.client_events import Attached, Closed, Detached, Drained, LoginF
 from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
 from weft.net.backoff import delays
 from weft.net.memory import connect_here
+from weft.net.resumption import dialling, is_resumed, opened
 
 if TYPE_CHECKING:
     from weft.client.signing import Signer
@@ -128,6 +129,11 @@ class Core:
         else:
             ticket.done()
 
+    @property
+    def is_resumed(self) -> bool:
+        """Was the TLS session of this connection taken up from an earlier one?"""
+        return self._transport is not None and is_resumed(self._transport)
+
     def add(self, link: Link) -> None:
         """A link was attached to the machine."""
         self.links[link.number] = link
@@ -214,7 +220,10 @@ class Core:
             return
         tls: ssl.SSLContext | None = None
         if target.kind == "tls":
-            tls = self._tls or await self.loop.run_in_executor(None, ssl.create_default_context)
+            if self._tls is None:
+                self._tls = await self.loop.run_in_executor(None, ssl.create_default_context)
+            tls = self._tls
+            dialling(tls, f"{target.host}:{target.port}")
         await self.loop.create_connection(lambda: protocol, target.host, target.port, ssl=tls)
 
     def _hello(self, target: Target) -> None:
@@ -383,7 +392,8 @@ class Core:
             ticket.done()
         if self._protocol is not None and not self._protocol.opened.done():
             self._protocol.opened.set_result(None)
-        if self._transport is not None:
+        if self._transport is not None and self.target is not None:
+            opened(self._transport, f"{self.target.host}:{self.target.port}")
             self._reader.open(self._transport)
         if self._on_state is not None:
             self._on_state(True)

@@ -138,6 +138,11 @@ class Fabric:
         return self._core is not None and self._core.peer is not None
 
     @property
+    def is_resumed(self) -> bool:
+        """Was the TLS session of this connection taken up from an earlier one?"""
+        return self._core is not None and self._core.is_resumed
+
+    @property
     def core(self) -> Core:
         """What the simple face is made of."""
         if self._core is None:

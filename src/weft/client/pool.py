@@ -71,6 +71,8 @@ class Pool:
         self._policy = policy
         self._members = [_Member(url, options) for url in urls]
         self._turn = 0
+        self._takes = 0
+        self._opened = 0
 
     async def __aenter__(self) -> Self:
         if self._policy == "each":
@@ -95,6 +97,7 @@ class Pool:
     async def take(self) -> AsyncIterator[Fabric]:
         """A fabric to work with, until the block ends; Unavailable if no node can be reached."""
         member, fabric = await self._choose()
+        self._takes += 1
         member.taken += 1
         try:
             yield fabric
@@ -105,10 +108,16 @@ class Pool:
         """How many use each node now."""
         return {member.url: member.taken for member in self._members}
 
+    @property
+    def reuse(self) -> float:
+        """The share of takes so far that did not need a connection of their own: 0 to 1."""
+        return 1.0 - min(self._opened, self._takes) / self._takes if self._takes else 0.0
+
     async def _choose(self) -> tuple[_Member, Fabric]:
         causes: list[str] = []
         for member in self._order():
             try:
+                self._opened += member.fabric is None
                 return member, await member.open()
             except (Unavailable, Refused) as error:
                 causes.append(str(error))
