@@ -15,6 +15,8 @@ import peers
 from spark.nodes import channel, declare_stream, fill
 from weft.cli import main
 from weft.spark import STREAM
+from weft.spark.files import Files
+from weft.spark.schema import arrow_schema, shape
 
 ROWS = 3_000
 
@@ -46,6 +48,13 @@ def test_rows_as_they_were_published(spark: SparkSession, node: peers.Peer, fold
     assert (bytes(row["body"]), row["body_bytes"], row["routing_key"]) == (b"order 1234", 10, "orders")
     assert (row["headers"], row["app_id"], row["durable"]) == ({"tenant": "x"}, "shop", True)
     assert (row["stream"], row["shard"], row["origin"]) == ("orders", 0, "edge")
+
+
+def test_batches_reach_spark_as_the_kernel_made_them(node: peers.Peer, folder: Path) -> None:
+    files, schema = Files(str(folder)), arrow_schema(STREAM)
+    (extent,) = files.extents(["orders"])
+    for batch in files.read(extent, 0, 10, schema.names):
+        assert shape(batch, schema) is batch
 
 
 def test_narrow_read_with_promoted_header(spark: SparkSession, node: peers.Peer, folder: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from weft.model.errors import ConfigError
@@ -59,3 +62,9 @@ def test_write() -> None:
     options = write_options({"url": "amqp://h", "address": "bank/pay.made", "headers": "a=1,b=x=y", "batch": "0"})
     assert (options.exchange, options.routing_key, options.batch) == ("bank", "pay.made", 0)
     assert options.headers == (("a", "1"), ("b", "x=y"))
+
+
+def test_the_source_is_imported_without_what_a_reader_of_files_does_not_need() -> None:
+    code = "import sys, weft.spark; print(*{'pyarrow.parquet', 'pyarrow.compute', 'weft.client'} & sys.modules.keys())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.split() == [], "Spark starts a process for every query and imports the source there"

@@ -119,27 +119,11 @@ impl Column {
         let found = Self::ALL.iter().find(|column| column.name() == name);
         found.copied().ok_or_else(|| UnknownColumn(name.to_owned()))
     }
-
-    /// Does every message have a value there?
-    fn is_nullable(self) -> bool {
-        !matches!(
-            self,
-            Self::Stream
-                | Self::Shard
-                | Self::Offset
-                | Self::EnqueueTime
-                | Self::Exchange
-                | Self::RoutingKey
-                | Self::Priority
-                | Self::Durable
-                | Self::Redelivered
-                | Self::BodyBytes
-        )
-    }
 }
 
-/// The schema of some columns, in the order they are asked for.
+/// The schema of some columns, in the order they are asked for. All of them may be null, though some never are: Spark
+/// and Parquet see every column so, and take the batches as they come.
 pub fn schema(columns: &[Column]) -> SchemaRef {
-    let field = |column: &Column| Field::new(column.name(), column.data_type(), column.is_nullable());
+    let field = |column: &Column| Field::new(column.name(), column.data_type(), true);
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }

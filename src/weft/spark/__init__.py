@@ -8,12 +8,26 @@ Start at docs/guides/spark.md.
 
 from __future__ import annotations
 
-from weft.spark.lake import Lake, tier
+from typing import TYPE_CHECKING
+
 from weft.spark.offsets import DataLost
 from weft.spark.schema import MESSAGE, STREAM, json_body
 from weft.spark.session import session
 from weft.spark.source import WeftSource, register
 
+if TYPE_CHECKING:
+    from weft.spark.lake import Lake, tier
+
 __all__ = ["MESSAGE", "STREAM", "DataLost", "Lake", "WeftSource", "json_body", "register", "session", "tier"]
+
+
+def __getattr__(name: str) -> object:
+    """The lake when somebody asks for it: Spark starts a process per query, and Parquet would be half of its start."""
+    if name in ("Lake", "tier"):
+        from weft.spark import lake
+
+        return getattr(lake, name)
+    raise AttributeError(f"module 'weft.spark' has no attribute {name!r}")
+
 
 register()

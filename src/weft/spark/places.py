@@ -7,21 +7,24 @@ It must never keep a log open longer than its process, and never decide what is 
 from __future__ import annotations
 
 from weft.model.errors import ConfigError
-from weft.spark.files import files
-from weft.spark.lake import Lake
 from weft.spark.logs import Joined, Log
 from weft.spark.options import ReadOptions
-from weft.spark.wire import wire
 
 
 def open_log(options: ReadOptions) -> Log:
-    """The log that the options name."""
+    """The log that the options name; only what it needs is imported, since Spark starts a process for every query."""
     live: Log | None = None
     if options.path:
+        from weft.spark.files import files
+
         live = files(options.path, options.vhost)
     elif options.url:
+        from weft.spark.wire import wire
+
         live = wire(options.url)
     if options.lake:
+        from weft.spark.lake import Lake
+
         return Joined(Lake(options.lake), live) if live is not None else Lake(options.lake)
     if live is None:
         raise ConfigError("say where: url, path or lake")

@@ -10,7 +10,6 @@ The schema itself is stated in docs/guides/spark.md, "Columns".
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -93,6 +92,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def shape(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The wanted columns of a batch, promoted headers among them, in the types Spark expects."""
+    if batch.schema == schema:
+        return batch
+    import pyarrow.compute as pc  # a tenth of a second that most readers do not need
+
     columns = []
     for field in schema:
         if field.name in batch.schema.names:

@@ -8,16 +8,18 @@ The interface is Spark's Python Data Source API (pyspark.sql.datasource).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from weft.spark.options import read_options, write_options
+from weft.spark.options import WriteOptions, read_options, write_options
 from weft.spark.reader import BatchReader, StreamReader
 from weft.spark.schema import STREAM, check_message
-from weft.spark.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from weft.spark.writer import BatchWriter, StreamWriter
 
 
 class WeftSource(DataSource):
@@ -33,7 +35,7 @@ class WeftSource(DataSource):
         return STREAM
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """For `spark.read`. It takes no conditions: Spark would give later queries the rows of the first (0030)."""
         return BatchReader(read_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
@@ -42,15 +44,20 @@ class WeftSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - messages cannot be undone
         """For `df.write`; what is wrong with columns or options is told here, before anything is sent."""
-        options = write_options(self.options)
-        check_message(schema, has_address=options.routing_key is not None or options.exchange is not None)
-        return BatchWriter(options, schema)
+        from weft.spark.writer import BatchWriter
+
+        return BatchWriter(self._checked(schema), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """For `df.writeStream`."""
+        from weft.spark.writer import StreamWriter
+
+        return StreamWriter(self._checked(schema), schema)
+
+    def _checked(self, schema: StructType) -> WriteOptions:
         options = write_options(self.options)
         check_message(schema, has_address=options.routing_key is not None or options.exchange is not None)
-        return StreamWriter(options, schema)
+        return options
 
 
 def register(spark: SparkSession | None = None) -> None:
