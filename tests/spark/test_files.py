@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(folder: Path) -> Iterator[peers.Peer]:
-    peer = peers.start_weft(folder)
+    peer = peers.start_weft(folder, "--name", "north")
     declare_stream(peer, "orders")
     fill(peer, "orders", [b"order %d" % number for number in range(ROWS)], headers={"tenant": "x"}, app_id="shop")
     yield peer
@@ -47,7 +47,7 @@ def test_rows_as_they_were_published(spark: SparkSession, node: peers.Peer, fold
     assert row is not None
     assert (bytes(row["body"]), row["body_bytes"], row["routing_key"]) == (b"order 1234", 10, "orders")
     assert (row["headers"], row["app_id"], row["durable"]) == ({"tenant": "x"}, "shop", True)
-    assert (row["stream"], row["shard"], row["origin"]) == ("orders", 0, "edge")
+    assert (row["stream"], row["shard"], row["origin"]) == ("orders", 0, "north")
 
 
 def test_batches_reach_spark_as_the_kernel_made_them(node: peers.Peer, folder: Path) -> None:
