@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, NamedTuple
 
+from property.receipts import Answer, Barrier, Fate, Receipt, Window
+
 Reason = Literal["rejected", "expired", "maxlen"]
 Outcome = Literal["accepted", "rejected", "returned"]
 Headers = Mapping[str, object]
-
-GRAINS = 1_024
-"""Ends that a barrier tells apart within its window."""
 
 
 @dataclass(frozen=True)
@@ -47,40 +46,16 @@ class Copy:
     position: int
     expires_ns: int | None
     redelivered: bool = False
+    receipt: Receipt | None = None
+    """Its publisher is answered by its consumer."""
+
+    def end(self, fate: Fate) -> None:
+        """It has left its queue for good."""
+        if self.receipt is not None:
+            self.receipt.speak(fate)
 
     def __lt__(self, other: Copy) -> bool:
         return (-self.lane, self.position) < (-other.lane, other.position)
-
-
-class Window(NamedTuple):
-    """How long and how much a barrier remembers."""
-
-    ms: int = 600_000
-    ids_max: int = 1_000_000
-
-    def arguments(self) -> dict[str, object]:
-        """As a client of 0-9-1 writes them, for a queue or an exchange."""
-        return {"x-barrier": "message-id", "x-barrier-window": self.ms, "x-barrier-ids-max": self.ids_max}
-
-
-@dataclass
-class Barrier:
-    """The ids that passed, oldest first, and when each ends."""
-
-    window: Window
-    ids: dict[str, int] = field(default_factory=dict)
-    duplicates: int = 0
-
-    def knows(self, name: str, now_ms: int) -> bool:
-        self.ids = {known: until_ms for known, until_ms in self.ids.items() if until_ms > now_ms}
-        return name in self.ids
-
-    def remember(self, name: str, now_ms: int) -> None:
-        while len(self.ids) >= self.window.ids_max:
-            del self.ids[next(iter(self.ids))]
-        # Ends are rounded up to a part of the window, so that few of them are kept apart.
-        grain_ms = max(self.window.ms // GRAINS, 1)
-        self.ids[name] = ((now_ms + self.window.ms) // grain_ms + 1) * grain_ms
 
 
 @dataclass(frozen=True)
@@ -94,6 +69,9 @@ class Settings:
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
     barrier: Window | None = None
+    end_to_end: bool = False
+    stream: bool = False
+    """It is read and never taken from; nobody reads it here before the end."""
 
     def arguments(self) -> dict[str, object]:
         """As a client of 0-9-1 writes them."""
@@ -104,6 +82,8 @@ class Settings:
             "x-message-ttl": self.ttl_ms,
             "x-dead-letter-exchange": self.dead_letter_exchange,
             "x-dead-letter-routing-key": self.dead_letter_key,
+            "x-ack": "end-to-end" if self.end_to_end else None,
+            "x-queue-type": "stream" if self.stream else None,
         }
         barrier = {} if self.barrier is None else self.barrier.arguments()
         return {name: value for name, value in table.items() if value is not None} | barrier
@@ -216,6 +196,10 @@ class Model:
         """Dead letters met within one step: those of two queues, whose order is nobody's to say, or several where one
         may be refused before the other was handed on.
         """
+        self.answers: dict[int, Answer] = {}
+        """What publishers are told in this step, by the numbers of their messages."""
+        self._receipt: Receipt | None = None
+        """Of the message that is being published."""
         self._dying: deque[tuple[Queue, Message, Reason]] = deque()
         self._sources: dict[str, str] = {}
 
@@ -239,7 +223,11 @@ class Model:
     def delete_queue(self, name: str) -> int:
         """Drop a queue with what waits in it; how much that was."""
         self._unbind_all("queue", name)
-        return len(self.queues.pop(name).ready)
+        queue = self.queues.pop(name)
+        out = [held.copy for held in self.held.values() if held.queue is queue]
+        for copy in (*queue.ready, *out):
+            copy.end("rejected")
+        return len(queue.ready)
 
     def bind(self, binding: Binding) -> None:
         self.bindings.add(binding)
@@ -282,6 +270,7 @@ class Model:
 
     def publish(self, exchange: str, message: Message) -> Result:
         self._begin()
+        receipt = self._receipt = Receipt(message.number, self.answers)
         met: dict[str, bool] = {}
         """Exchanges with a barrier on the way: did it let the message pass?"""
 
@@ -293,21 +282,40 @@ class Model:
 
         routed = self.route(exchange, message, past)
         result = self._deliver(routed, message, frozenset(name for name, passed in met.items() if not passed))
-        for name, passed in met.items():
-            if not passed:
-                self._hold_back(self.barriers[name])
-            elif message.id is not None and result.routed and not result.refused:
-                self.barriers[name].remember(message.id, self.now_ms)
+        self._receipt = None
+        passed = [self._barrier_of(name) for name in sorted(result.routed - result.refused)]
+        for name, is_passed in met.items():
+            if not is_passed:
+                self._hold_back(self.barriers[name], receipt, message)
+            elif result.routed and not result.refused:
+                passed.append(self.barriers[name])
+        for barrier in passed:
+            if barrier is not None and message.id is not None and not barrier.knows(message.id, self.now_ms):
+                barrier.remember(message.id, self.now_ms)
+                receipt.known_to(barrier, message.id)
+        self._answer(receipt, result)
         self._settle_down(result.routed)
         return result
+
+    def _barrier_of(self, name: str) -> Barrier | None:
+        return self.queues[name].barrier
+
+    def _answer(self, receipt: Receipt, result: Result) -> None:
+        """What the publisher is told at once, if it need not wait."""
+        receipt.waits = not result.refused
+        if result.refused:
+            self.answers[receipt.number] = "rejected"
+        elif not receipt.left:
+            self.answers[receipt.number] = "accepted" if result.is_taken else "unroutable"
 
     @property
     def now_ms(self) -> int:
         return self.now_ns // 1_000_000
 
-    def _hold_back(self, barrier: Barrier) -> None:
+    def _hold_back(self, barrier: Barrier, receipt: Receipt, message: Message) -> None:
         barrier.duplicates += 1
         self.totals["duplicate"] += 1
+        receipt.join(barrier, message.id or "")
 
     def _deliver(self, targets: Iterable[str], message: Message, held_back: frozenset[str] = frozenset()) -> Result:
         routed = frozenset(targets)
@@ -319,16 +327,11 @@ class Model:
 
     def _take(self, queue: Queue, message: Message) -> bool:
         """Offer a message to a queue behind its barrier, which looks at what is published and not at dead letters."""
-        barrier = queue.barrier
-        if barrier is None or message.id is None or message.deaths:
+        barrier, receipt = queue.barrier, self._receipt
+        if barrier is None or message.id is None or receipt is None or not barrier.knows(message.id, self.now_ms):
             return self._offer(queue, message)
-        if barrier.knows(message.id, self.now_ms):
-            self._hold_back(barrier)
-            return True
-        is_taken = self._offer(queue, message)
-        if is_taken:
-            barrier.remember(message.id, self.now_ms)
-        return is_taken
+        self._hold_back(barrier, receipt, message)
+        return True
 
     def _offer(self, queue: Queue, message: Message) -> bool:
         settings = queue.settings
@@ -337,10 +340,13 @@ class Model:
             if settings.overflow == "reject-publish-dlx":
                 self._dying.append((queue, message, "maxlen"))
             return False
-        ttls = [ttl for ttl in (settings.ttl_ms, message.ttl_ms) if ttl is not None]
+        ttls = [ttl for ttl in (settings.ttl_ms, message.ttl_ms) if ttl is not None and not settings.stream]
         expires_ns = self.now_ns + min(ttls) * 1_000_000 if ttls else None
         lane = min(message.priority, settings.priority_max)
-        queue.ready.append(Copy(message, lane, queue.position, expires_ns))
+        receipt = self._receipt if settings.end_to_end else None
+        if receipt is not None:
+            receipt.left += 1
+        queue.ready.append(Copy(message, lane, queue.position, expires_ns, receipt=receipt))
         queue.ready.sort()
         queue.position += 1
         queue.counts["published"] += 1
@@ -382,6 +388,7 @@ class Model:
 
     def _died(self, queue: Queue, copy: Copy, reason: Reason) -> None:
         queue.counts["dropped" if reason == "maxlen" else reason] += 1
+        copy.end("rejected")
         self._dying.append((queue, copy.message, reason))
 
     def _bury(self, queue: Queue, message: Message, reason: Reason) -> None:
@@ -448,8 +455,12 @@ class Model:
         self._settle_down([name])
         return self.held[token].copy
 
-    def settle(self, tokens: Iterable[int], outcome: Outcome, *, gives_credit: bool = False) -> None:
-        """Deliveries end, in this order. A queue that is gone took its messages with it."""
+    def settle(
+        self, tokens: Iterable[int], outcome: Outcome, *, gives_credit: bool = False, word: Fate | None = None
+    ) -> None:
+        """Deliveries end, in this order. A queue that is gone took its messages with it. What is given back with a
+        `word` goes to the publisher that waits for it.
+        """
         self._begin()
         touched = set()
         for token in tokens:
@@ -465,8 +476,13 @@ class Model:
                 self._died(queue, copy, "rejected")
                 continue
             queue.counts["settled" if outcome == "accepted" else "returned"] += 1
-            if outcome == "returned":
-                self.totals["returned"] += 1
+            self.totals["returned"] += outcome == "returned"
+            if outcome == "accepted":
+                copy.end("accepted")
+            elif word is not None and copy.receipt is not None and copy.receipt.is_awaited:
+                queue.counts["given back"] += 1
+                copy.end(word)
+            else:
                 copy.redelivered = True
                 insort(queue.ready, copy)
         self._settle_down(touched)
@@ -480,7 +496,7 @@ class Model:
 
     def check(self) -> None:
         """Every copy is somewhere, once."""
-        ends = ("settled", "expired", "rejected")
+        ends = ("settled", "expired", "rejected", "given back")
         for queue in self.queues.values():
             dropped = queue.counts["dropped"] if queue.settings.overflow == "drop-head" else 0
             gone = sum(queue.counts[end] for end in ends) + dropped

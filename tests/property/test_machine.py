@@ -15,18 +15,21 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pamqp import commands
-from proton import Delivery, Link, Message
+from proton import Delivery, Link
 
-from property.model import Binding, Copy, Model, Outcome, Result, Settings, Window
+from property.model import Binding, Copy, Model, Outcome, Result, Settings
 from property.model import Message as Letter
 from property.node import Node
 from property.peer091 import Content, Peer091
 from property.peer10 import Peer10, decode
+from property.publishers import Publishers
+from property.receipts import Fate, Window
 
 EXCHANGES = ["x0", "x1", "x2"]
 QUEUES = ["q0", "q1", "q2", "q3"]
 KINDS = ["direct", "topic", "fanout", "headers"]
-NAMES = [*QUEUES, *EXCHANGES]
+STREAM = "s0"
+NAMES = [*QUEUES, *EXCHANGES, STREAM]
 KEYS = ["", "a", "b", "a.b", "a.b.a"]
 PATTERNS = ["", "a", "a.b", "#", "*", "*.b", "a.#", "#.a", "a.*.a", "#.b.#", "*.*"]
 STATES: dict[Outcome, list[Any]] = {
@@ -58,6 +61,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         dead_letter_exchange=exchange,
         dead_letter_key=None if exchange is None else draw(st.sampled_from([None, "a", *QUEUES])),
         barrier=draw(windows),
+        end_to_end=draw(st.booleans()),
     )
 
 
@@ -101,11 +105,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model = Model(self.node.now_ns)
         self.control = Peer091(self.node)
         self.channel = self.control.open_channel()
-        self.confirms = self.control.open_channel(confirm=True)
-        self.published = 0
+        self.publishers = Publishers(self.node, self.control)
         self.messages = 0
-        self.sending = Peer10(self.node)
-        self.sender = self.sending.sender(self.sending.session(), "sender")
         self.peer091 = Peer091(self.node)
         self.peer10 = Peer10(self.node)
         self.holders: list[Holder] = []
@@ -140,12 +141,14 @@ class BrokerMachine(RuleBasedStateMachine):
     @initialize(
         kinds=st.tuples(*[st.tuples(st.sampled_from(KINDS), windows)] * len(EXCHANGES)),
         queues=st.tuples(*[settings_of_queues] * len(QUEUES)),
+        window=windows,
         rows=st.lists(bindings, min_size=2, max_size=8),
     )
     def begin(
         self,
         kinds: tuple[tuple[str, Window | None], ...],
         queues: tuple[Settings, ...],
+        window: Window | None,
         rows: list[tuple[str, str, str, str, Any]],
     ) -> None:
         """Something to start with, or it takes many steps until anything happens."""
@@ -153,6 +156,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.declare_exchange(name, kind, window)
         for name, settings in zip(QUEUES, queues, strict=True):
             self.declare_queue(name, settings)
+        self.declare_queue(STREAM, Settings(stream=True, barrier=window))
         for row in rows:
             self.bind(*row)
 
@@ -175,6 +179,8 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.unbind()
             case "declare" if name in QUEUES:
                 self.declare_queue(name, settings)
+            case "declare" if name == STREAM:
+                self.declare_queue(name, Settings(stream=True, barrier=window))
             case "declare":
                 self.declare_exchange(name, kind, window)
             case "delete_exchange" if exchange in self.model.exchanges:
@@ -197,7 +203,7 @@ class BrokerMachine(RuleBasedStateMachine):
         known = self.model.queues.get(name)
         settings = settings if known is None else known.settings
         self.model.declare_queue(name, settings)
-        answer = self.control.declare_queue(self.channel, name, settings.arguments())
+        answer = self.control.declare_queue(self.channel, name, settings.arguments(), durable=settings.stream)
         queue = self.model.queues[name]
         assert (answer.message_count, answer.consumer_count) == (len(queue.ready), len(queue.credit))
 
@@ -241,7 +247,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def binding(self, source: str, to: str, key: str, match: str, table: Any) -> Binding | None:
         """A binding between things that exist, with arguments where they mean something."""
-        kind: Literal["queue", "exchange"] = "queue" if to in QUEUES else "exchange"
+        kind: Literal["queue", "exchange"] = "exchange" if to in EXCHANGES else "queue"
         if source not in self.model.exchanges or to not in {**self.model.queues, **self.model.exchanges}:
             return None
         is_headers = self.model.exchanges[source] == "headers"
@@ -282,45 +288,17 @@ class BrokerMachine(RuleBasedStateMachine):
         if decided is None:
             return
         sent, result = decided
-        properties: dict[str, Any] = {"headers": dict(sent.headers), "priority": sent.priority}
-        if sent.ttl_ms is not None:
-            properties["expiration"] = str(sent.ttl_ms)
-        if sent.id is not None:
-            properties["message_id"] = sent.id
-        body = str(sent.number).encode()
-        self.control.publish(self.confirms, exchange, sent.key, body, mandatory=mandatory, **properties)
-        self.published += 1
-        returned = self.control.take(self.confirms, commands.Basic.Return)
-        assert [one.body for one in returned] == ([body] if mandatory and not result.is_taken else [])
-        answer = self.control.expect(self.confirms, commands.Basic.Ack | commands.Basic.Nack)
-        assert answer.delivery_tag == self.published
-        assert isinstance(answer, commands.Basic.Nack) == bool(result.refused)
+        returned = self.publishers.publish_091(exchange, sent, mandatory)
+        assert returned == ([str(sent.number).encode()] if mandatory and not result.is_taken else [])
 
     @rule(batch=batches)
     def publish_10(self, batch: list[tuple[str, Letter]]) -> None:
         for exchange, letter in batch:
             if exchange or letter.key in self.model.queues:
-                self.publish_one_10(exchange, letter)
+                decided = self.decide_publish(exchange, letter)
+                if decided is not None:
+                    self.publishers.publish_10(exchange, decided[0])
                 self.agree()
-
-    def publish_one_10(self, exchange: str, letter: Letter) -> None:
-        decided = self.decide_publish(exchange, letter)
-        if decided is None:
-            return
-        sent, result = decided
-        address = f"/exchanges/{exchange}/{sent.key}" if exchange else f"/queues/{sent.key}"
-        message = Message(str(sent.number).encode(), address=address, properties=dict(sent.headers))
-        message.inferred = True
-        message.priority = sent.priority
-        if sent.id is not None:
-            message.id = sent.id
-        if sent.ttl_ms is not None:
-            message.ttl = sent.ttl_ms / 1000
-        delivery = self.sending.send(self.sender, message.encode())
-        taken = Delivery.ACCEPTED if result.is_taken else Delivery.RELEASED
-        assert delivery.remote_state == (Delivery.REJECTED if result.refused else taken)
-        assert delivery.settled
-        delivery.settle()
 
     # consuming
 
@@ -403,7 +381,10 @@ class BrokerMachine(RuleBasedStateMachine):
         at = which % len(tokens)
         is_091 = isinstance(holder.peer, Peer091)
         tokens = tokens[: at + 1] if is_091 and variant else [tokens[at]]
-        if not self.decide(lambda model: model.settle(tokens, outcome, gives_credit=is_091)):
+        word: Fate | None = None
+        if outcome == "returned" and not is_091:
+            word = "modified" if variant else "released"
+        if not self.decide(lambda model: model.settle(tokens, outcome, gives_credit=is_091, word=word)):
             return
         told = [holder.held.pop(token) for token in tokens]
         if isinstance(holder.peer, Peer091):
@@ -479,6 +460,8 @@ class BrokerMachine(RuleBasedStateMachine):
     @invariant()
     def agree(self) -> None:
         self.is_sane = False
+        self.publishers.check(self.model.answers)
+        self.model.answers.clear()
         self.see_deliveries()
         self.model.check()
         rows = {row["name"]: row for row in self.node.engine.inspect("queues")}
@@ -544,15 +527,30 @@ class BrokerMachine(RuleBasedStateMachine):
         if self.holders:
             return  # that step is open
         holder = Holder(self.number(), "", self.control, self.control.open_channel())
-        for name in self.model.queues:
+        for name in self.model.queues.keys() & set(QUEUES):
             while (token := self.get_one(holder, name)) is not None:
                 self.model.settle([token], "accepted")
                 ack = commands.Basic.Ack(delivery_tag=holder.held.pop(token))
                 self.control.send(holder.channel, ack)
                 self.agree()
+        self.read_stream(holder.channel)
         if not any(queue.ready for queue in self.model.queues.values()):
+            assert not self.publishers.waiting
             stats = self.node.engine.stats()
             assert (stats["ready"], stats["unsettled"], stats["memory_bytes"]) == (0, 0, 0)
+
+    def read_stream(self, channel: int) -> None:
+        """What is kept is what was routed there, in order; then it goes with its stream."""
+        if STREAM not in self.model.queues:
+            return
+        arguments = {"x-stream-offset": "first"}
+        self.control.call(channel, commands.Basic.Qos(prefetch_count=60_000), commands.Basic.QosOk)
+        method = commands.Basic.Consume(queue=STREAM, consumer_tag="reader", arguments=arguments)
+        self.control.call(channel, method, commands.Basic.ConsumeOk)
+        found = [int(one.body) for one in self.control.take(channel, commands.Basic.Deliver)]
+        assert found == [copy.message.number for copy in self.model.queues[STREAM].ready]
+        self.control.call(channel, commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
+        self.delete_queue(STREAM)
 
 
 def _settlement(tag: int, outcome: Outcome, *, multiple: bool) -> Any:

@@ -98,6 +98,8 @@ impl Broker {
         let mut guards = std::mem::take(&mut self.guards);
         let (taken, refused) = (published.queues > 0, published.rejected);
         let durable = published.stored;
+        // Whether it ends with another message is known before it is remembered.
+        guards.sort_by_key(|guard| !guard.known);
         for guard in guards.drain(..).filter(|guard| guard.serial == message.traits.serial) {
             if guard.known {
                 self.pledge_copy(guard.place, guard.id, message);

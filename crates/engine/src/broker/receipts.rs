@@ -277,6 +277,10 @@ impl Broker {
                 continue;
             };
             for known in ids {
+                // A barrier that had to forget it may know another one by the same id now.
+                if self.receipts.by_id.get(&known) != Some(&id) {
+                    continue;
+                }
                 self.receipts.by_id.remove(&known);
                 if fate != Fate::Accepted {
                     // It may be sent again, and is no duplicate then.
