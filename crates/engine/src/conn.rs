@@ -64,8 +64,11 @@ pub struct Io {
     pub waits_for: Option<Wait>,
     /// The node was told to hang up.
     pub hung_up: bool,
-    /// The session was told that memory is short.
+    /// Memory is short, or the disk behind: it is held back, since then.
     pub blocked: bool,
+    pub blocked_ns: u64,
+    /// The session was told so.
+    pub told: bool,
     /// The earliest timer set for this connection.
     pub timer_ns: u64,
     /// The peer is on this machine.
@@ -161,6 +164,8 @@ impl Io {
             waits_for: None,
             hung_up: false,
             blocked: false,
+            blocked_ns: 0,
+            told: false,
             timer_ns: u64::MAX,
             tls: flags.0,
             local: flags.1,

@@ -106,7 +106,8 @@ impl Engine {
                 }
                 self.broker.timers.set(self.broker.now_ns + DISK_RETRY_NS, Due::Disk);
                 // Who waits for a confirm sends nothing more, and would not be told otherwise.
-                for id in self.unsynced.clone() {
+                let held = self.unsynced.iter().chain(&self.held).copied();
+                for id in held.collect::<Vec<_>>() {
                     self.hold_back(id);
                 }
             }

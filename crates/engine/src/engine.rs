@@ -44,6 +44,9 @@ pub mod signal {
 
 /// Unread input that a connection may pile up while it waits for a decision or for budget.
 const INPUT_BYTES_MAX: usize = 1 << 20;
+/// A 0-9-1 publisher that the disk holds is told so only if it lasts this long: for a moment it is just not read, as
+/// RabbitMQ does it.
+const TOLD_AFTER_NS: u64 = 1_000_000_000;
 /// An input buffer keeps this much room when it ran empty.
 const INPUT_KEEP_BYTES: usize = 1 << 10;
 
@@ -64,7 +67,7 @@ pub struct Engine {
     /// Connections that wait for a grant or a read, by what they wait for.
     waiting: Map<Wait, Vec<ConnId>>,
     /// Connections the driver does not read, or that were told to hold back.
-    held: Vec<ConnId>,
+    pub(crate) held: Vec<ConnId>,
     /// Connections with promises that wait for the disk.
     pub(crate) unsynced: Vec<ConnId>,
     /// Connections whose links wait for their messages to be consumed.
@@ -196,6 +199,9 @@ impl Engine {
         conn.io.timer_ns = u64::MAX;
         if let Some(next_ns) = conn.session.tick(&mut conn.io, &mut self.broker) {
             self.broker.schedule_conn(&mut conn.io, next_ns.max(now_ns + 1));
+        }
+        if conn.io.blocked && !conn.io.told {
+            self.hold_back(id);
         }
         self.note(id);
     }
@@ -386,7 +392,17 @@ impl Engine {
         let over = io.publishes && (io.account.over() || io.stores && self.broker.disk_is_behind());
         let awaits = io.awaited >= self.broker.limits.end_to_end_max as usize;
         if over && !std::mem::replace(&mut io.blocked, true) {
-            conn.session.blocked(io, &mut self.broker, true);
+            io.blocked_ns = self.broker.now_ns;
+        }
+        if over && !io.told {
+            let told_ns = io.blocked_ns + TOLD_AFTER_NS;
+            let alarm = io.account.over() || self.broker.disk_refuses();
+            // A 1.0 peer is held by what it is told.
+            io.told = alarm || matches!(conn.session, Session::Amqp10(_)) || self.broker.now_ns >= told_ns;
+            match io.told {
+                true => conn.session.blocked(io, &mut self.broker, true),
+                false => self.broker.schedule_conn(io, told_ns),
+            }
         }
         // A 1.0 peer is held back by its credit, so that its settlements still come in.
         let stop = over && matches!(conn.session, Session::Amqp091(_))
@@ -414,7 +430,8 @@ impl Engine {
                 continue;
             }
             io.held = false;
-            if std::mem::take(&mut io.blocked) {
+            io.blocked = false;
+            if std::mem::take(&mut io.told) {
                 conn.session.blocked(io, &mut self.broker, false);
             }
             if std::mem::take(&mut conn.io.paused) {

@@ -31,6 +31,13 @@ fn deliveries(items: &[Item]) -> usize {
     items.iter().filter(|item| matches!(item.method(), Method::BasicDeliver { .. })).count()
 }
 
+/// A client that wants to know when it is held back.
+fn blockable(node: &mut Node) -> Client {
+    Client::connect_with(node, 0, |properties| {
+        properties.table(b"capabilities", |table| table.bool(b"connection.blocked", true));
+    })
+}
+
 /// Publishes until the node says stop; how many bytes of messages that took.
 fn flood(node: &mut Node, client: &mut Client, queue: &str) -> usize {
     let chunk = messages(60, b"", queue.as_bytes(), &[0; 1_000]);
@@ -102,9 +109,7 @@ fn one_full_queue_does_not_make_another_connection_wait() {
 fn a_flood_is_paused_while_others_flow_and_goes_on_when_there_is_room() {
     let limits = Limits { memory_bytes_max: 8 << 20, ..Limits::default() };
     let mut node = Node::new(limits, 7);
-    let mut flooder = Client::connect_with(&mut node, 0, |properties| {
-        properties.table(b"capabilities", |table| table.bool(b"connection.blocked", true));
-    });
+    let mut flooder = blockable(&mut node);
     let (mut calm, mut drain) = (Client::connect(&mut node), Client::connect(&mut node));
     flooder.declare(&mut node, "flood", |_| ());
     let sent = flood(&mut node, &mut flooder, "flood");
@@ -304,17 +309,28 @@ fn a_hundred_thousand_returned_messages_go_back_in_order_and_in_time() {
     assert!(matches!(said[0].method(), Method::BasicGetOk { redelivered: true, .. }));
 }
 
-#[test]
-fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
-    let disk = SimDisk::new(7);
-    let (journal, found) = recover(&disk, Config::default(), WALL_NS / 1_000_000).expect("it opens");
+/// A flood of transient messages behind a disk that does not answer yet.
+fn flooded(disk: &SimDisk) -> (Node, Client, usize) {
+    let (journal, found) = recover(disk, Config::default(), WALL_NS / 1_000_000).expect("it opens");
     let mut node = Node::new(Limits::default(), 7);
     node.engine.broker.attach(Store::new(journal, found.queues, found.barriers));
     let settings = Box::new(Settings { number: 5, ..Settings::default() });
     node.apply(vec![Change::DeclareQueue { vhost: VHOST.to_owned(), name: "q".to_owned(), settings }]);
-    let mut client = Client::connect(&mut node);
-    // Transient messages: the queue's window is in memory, the rest is on its way to a disk that does not answer.
+    let mut client = blockable(&mut node);
+    // The queue's window is in memory, the rest is on its way.
     let sent = flood(&mut node, &mut client, "q");
+    (node, client, sent)
+}
+
+/// What a client was told about being held back.
+fn told(client: &mut Client, node: &mut Node) -> Vec<&'static str> {
+    client.read(node).iter().map(|item| item.method().name()).filter(|name| name.contains("blocked")).collect()
+}
+
+#[test]
+fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
+    let disk = SimDisk::new(7);
+    let (mut node, mut client, sent) = flooded(&disk);
     assert!((8 << 20..24 << 20).contains(&sent), "{sent}");
     loop {
         let jobs = node.engine.poll_disk();
@@ -328,4 +344,23 @@ fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
         }
     }
     assert!(!node.peers[&client.conn].paused, "the disk has everything");
+    assert!(told(&mut client, &mut node).is_empty(), "that was the pace of the disk, and no news");
+}
+
+#[test]
+fn a_publisher_is_told_of_a_disk_that_is_slow_for_long_or_refuses() {
+    let disk = SimDisk::new(7);
+    let (mut node, mut client, _) = flooded(&disk);
+    node.advance_ms(999);
+    assert!(told(&mut client, &mut node).is_empty());
+    node.advance_ms(1);
+    assert_eq!(told(&mut client, &mut node), ["connection.blocked"]);
+    let (mut node, mut client, _) = flooded(&disk);
+    disk.set_read_only(true);
+    for mut job in node.engine.poll_disk() {
+        job.run(&disk);
+        node.engine.disk_done(job);
+    }
+    node.settle();
+    assert_eq!(told(&mut client, &mut node), ["connection.blocked"], "an alarm is told at once");
 }

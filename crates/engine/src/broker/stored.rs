@@ -142,6 +142,11 @@ impl Broker {
         self.store.as_ref().is_some_and(behind)
     }
 
+    /// Does the disk refuse?
+    pub fn disk_refuses(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.fault.is_some())
+    }
+
     /// Will this message be stored in this queue? One that its publisher keeps until its end only for want of memory.
     #[inline]
     pub(super) fn is_stored(&self, id: QueueId, message: &Message, pledged: bool) -> bool {
