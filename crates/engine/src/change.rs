@@ -79,6 +79,7 @@ pub struct LinkOrder {
     pub routing_key: Option<String>,
     pub credit: u32,
     pub backlog_max: Option<u32>,
+    pub bytes_per_s_max: Option<u64>,
     pub filters: Vec<(String, FilterValue)>,
     pub capabilities: Vec<String>,
     pub durable: bool,

@@ -69,8 +69,9 @@ pub struct Io {
     pub blocked_ns: u64,
     /// The session was told so.
     pub told: bool,
-    /// The earliest timer set for this connection.
+    /// The earliest timer set for this connection, and one behind it that was there before.
     pub timer_ns: u64,
+    pub later_ns: u64,
     /// The peer is on this machine.
     pub local: bool,
     pub tls: bool,
@@ -167,6 +168,7 @@ impl Io {
             blocked_ns: 0,
             told: false,
             timer_ns: u64::MAX,
+            later_ns: u64::MAX,
             tls: flags.0,
             local: flags.1,
             principal: 0,

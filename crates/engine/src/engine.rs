@@ -193,6 +193,9 @@ impl Engine {
     fn tick(&mut self, id: ConnId) {
         let now_ns = self.broker.now_ns;
         let Some(conn) = self.conns.get_mut(id) else { return };
+        if conn.io.later_ns <= now_ns {
+            conn.io.later_ns = u64::MAX;
+        }
         if conn.io.finished || now_ns < conn.io.timer_ns {
             return;
         }

@@ -213,6 +213,12 @@ pub enum Event {
         raised: bool,
         text: String,
     },
+    /// Messages of a queue that another node may have are waited for no longer, and may come twice.
+    DoubtEnded {
+        vhost: String,
+        queue: String,
+        messages: u64,
+    },
     MemoryAlarm {
         raised: bool,
         used_bytes: u64,

@@ -40,7 +40,7 @@ impl Engine {
     pub(crate) fn refill_links(&mut self) {
         for id in std::mem::take(&mut self.sated) {
             if let Some(Conn { io, session: Session::Amqp10(session) }) = self.conns.get_mut(id) {
-                session.refill(io, &self.broker);
+                session.refill(io, &mut self.broker);
                 self.note(id);
             }
         }

@@ -12,6 +12,7 @@ use pair::*;
 use weft_engine::Limits;
 use weft_engine::broker::Store;
 use weft_engine::change::{Change, Direction, LinkOrder};
+use weft_engine::event::Event;
 use weft_engine::queue::Settings;
 use weft_journal::{Config, SimDisk, recover};
 use weft_sim::node::WALL_NS;
@@ -182,4 +183,7 @@ fn a_destination_that_does_not_come_back_is_waited_for_so_long_and_no_longer() {
     calm(&mut a, &disk, &mut [(&mut c, to_c)]);
     assert_eq!((c.queue("here").0, a.queue("q").0), (MESSAGES, 0));
     assert_eq!(a.engine.stats()["undecided"], u64::from(CREDIT));
+    let told = a.events.iter().filter(|event| matches!(event, Event::DoubtEnded { .. }));
+    let expected = Event::DoubtEnded { vhost: "/".to_owned(), queue: "q".to_owned(), messages: CREDIT.into() };
+    assert_eq!(told.collect::<Vec<_>>(), [&expected]);
 }

@@ -317,3 +317,42 @@ fn a_link_with_a_backlog_takes_what_its_consumers_take() {
     let cell = |name: &str| rows[0].iter().find(|cell| cell.0 == name).map(|cell| cell.1.clone());
     assert_eq!(cell("messages"), Some(weft_engine::inspect::Cell::Number(100)));
 }
+
+#[test]
+fn a_link_with_a_pace_keeps_it_and_comes_to_rest() {
+    for direction in [Direction::Pull, Direction::Push] {
+        let (mut a, mut b, wire) = two();
+        let (from, to) = match direction {
+            Direction::Pull => (&mut a, &mut b),
+            Direction::Push => (&mut b, &mut a),
+        };
+        let mut client = Client::connect(from);
+        client.declare(from, "out", |_| ());
+        for _ in 0..1_000 {
+            client.publish(from, "", "out", &[b'x'; 1_000]);
+        }
+        from.close(client.conn);
+        fill(to, "in", 0);
+        let (address, queue) = if direction == Direction::Pull { ("out", "in") } else { ("in", "out") };
+        let mut paced = order(wire.dialler.raw(), 1, direction, address, queue);
+        paced.bytes_per_s_max = Some(50_000);
+        b.apply(open(paced));
+        let mut crossed = Vec::new();
+        for _ in 0..30 * 200 {
+            wire.carry(&mut b, &mut a);
+            a.advance_ms(5);
+            b.advance_ms(5);
+            crossed.push(if direction == Direction::Pull { b.queue("in").0 } else { a.queue("in").0 });
+        }
+        let (ten_s, five_s) = (crossed[10 * 200 - 1], crossed[10 * 200 - 1] - crossed[5 * 200 - 1]);
+        // What counts is the message as it crosses, which is a little more than its body.
+        assert!((460..=510).contains(&ten_s) && (230..=255).contains(&five_s), "{direction:?}: {ten_s}, {five_s}");
+        assert_eq!(crossed.last(), Some(&1_000), "{direction:?}");
+        let mut wakes = 0;
+        for _ in 0..200 {
+            b.advance_ms(5);
+            wakes += u32::from(b.engine.poll_timeout().is_some_and(|next_ns| next_ns <= b.now_ns + 10_000_000));
+        }
+        assert!(wakes < 20, "{direction:?}: nothing crosses, and it woke {wakes} times in a second");
+    }
+}

@@ -199,6 +199,7 @@ impl Fields<'_, '_> {
             routing_key: self.maybe_text("routing_key")?,
             credit: self.get("credit")?,
             backlog_max: self.get("backlog_max")?,
+            bytes_per_s_max: self.get("bytes_per_s_max")?,
             filters: self.filters()?,
             capabilities: self.get("capabilities")?,
             durable: self.get("durable")?,

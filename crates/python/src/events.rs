@@ -105,6 +105,7 @@ impl Classes {
             }
             Event::DiskAlarm { raised, text } => self.make(py, "DiskAlarm", (raised, text)),
             Event::ReadAlarm { raised, text } => self.make(py, "ReadAlarm", (raised, text)),
+            Event::DoubtEnded { vhost, queue, messages } => self.make(py, "DoubtEnded", (vhost, queue, messages)),
             Event::MemoryAlarm { raised, used_bytes, max_bytes } => {
                 self.make(py, "MemoryAlarm", (raised, used_bytes, max_bytes))
             }

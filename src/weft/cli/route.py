@@ -13,7 +13,8 @@ from weft.client.management import Management
 from weft.federation.records import route_name
 
 COLUMNS = ("name", "kind", "direction", "state", "peer", "exchange", "queue", "key", "keys", "cause")
-_FIELDS = ("kind", "link", "exchange", "queue", "key", "source_exchange", "direction", "credit", "backlog_max", "relay")
+_ENDS = ("kind", "link", "exchange", "queue", "key", "source_exchange", "direction")
+_FIELDS = (*_ENDS, "credit", "backlog_max", "bytes_per_s_max", "relay")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--push", dest="direction", action="store_const", const="push", help="send instead of fetch")
     add.add_argument("--credit", type=int)
     add.add_argument("--backlog-max", type=int, help="fetch no more while this many wait for consumers here")
+    add.add_argument("--bytes-per-s-max", type=int, help="let no more than this cross in a second")
     add.add_argument("--relay", choices=("ring", "complete"), help="complete: only what was published at the source")
     add.add_argument("--transient", dest="durable", action="store_false", default=True, help="forget it at a restart")
     words.add_parser("del", help="take a route away").add_argument("name")

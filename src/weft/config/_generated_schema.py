@@ -121,6 +121,7 @@ ENTITIES = (
             Attribute("vhost", "string", "Virtual host at this node.", default="/"),
             Attribute("credit", "integer", "Messages on the way and not yet safe at the destination.", default=1000, min=1, max=100000),
             Attribute("backlog_max", "integer", "Pull no more while this many of the route's messages wait here for consumers; 0: no such bound. Small numbers balance messages by how fast each destination really works.", default=0, min=0),
+            Attribute("bytes_per_s_max", "integer", "Bytes of messages that may cross in a second; 0: no such bound.", default=0, min=0),
             Attribute("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", default=86400000, min=1000),
             Attribute("relay", "string", "Which messages an exchange route passes on: `ring`, in any shape, whatever the other end has not seen; `complete`, among nodes that are all linked to each other, only what was published at the source itself.", default="ring", choices=('ring', 'complete')),
         ),

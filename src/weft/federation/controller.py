@@ -468,6 +468,7 @@ class Federation:
             routing_key=route.key if is_fixed and route.key else None,
             credit=route.credit,
             backlog_max=route.backlog_max or None,
+            bytes_per_s_max=route.bytes_per_s_max or None,
             durable=durable,
             relay=True,
             # A queue's message is one copy: it may come back to where it was published, to be worked on there.
@@ -496,6 +497,7 @@ class Federation:
             vhost=route.vhost,
             queue=route.queue if route.kind == "queue" else self._own_bridge(route),
             credit=route.credit,
+            bytes_per_s_max=route.bytes_per_s_max or None,
             relay=True,
             circles=route.kind == "queue",
             first_hand=route.relay == "complete",

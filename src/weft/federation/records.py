@@ -128,6 +128,8 @@ class Route:
     credit: int = CREDIT_DEFAULT
     backlog_max: int = 0
     """pull: no more while this many of the route's messages wait here for consumers; 0: no such bound."""
+    bytes_per_s_max: int = 0
+    """Bytes of messages that may cross in a second; 0: no such bound."""
     expires_ms: int = 86_400_000
     """How long the source keeps messages for a destination that is away."""
     relay: Relay = "ring"
@@ -143,6 +145,7 @@ class Route:
         _check_choice(f"{where}: relay", self.relay, get_args(Relay))
         _check_range(f"{where}: credit", self.credit, 1, CREDIT_MAX)
         _check_range(f"{where}: backlog_max", self.backlog_max, 0, 2**31)
+        _check_range(f"{where}: bytes_per_s_max", self.bytes_per_s_max, 0, 2**62)
         _check_range(f"{where}: expires_ms", self.expires_ms, 1_000, 315_360_000_000)
         if self.kind == "queue":
             if not self.queue:

@@ -250,6 +250,7 @@ CLASSES = (
             Field("source_exchange", "string", "Exchange at the source, if its name differs.", "write"),
             Field("credit", "integer", "Messages on the way and not yet safe at the destination.", "write"),
             Field("backlog_max", "integer", "No more is pulled while this many wait for consumers.", "write"),
+            Field("bytes_per_s_max", "integer", "Bytes of messages that may cross in a second; 0: no bound.", "write"),
             Field("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", "write"),
             Field("relay", "string", "`ring` or `complete`: which messages an exchange route passes on.", "write"),
             Field("durable", "boolean", "Is it there after a restart?", "write"),
@@ -354,6 +355,7 @@ CLASSES = (
             EventKind("statistics", "info", "Statistics of a queue."),
             EventKind("threshold_crossed", "warning", "A rule's threshold was crossed upwards."),
             EventKind("threshold_cleared", "info", "It was crossed downwards."),
+            EventKind("undecided", "warning", "Messages that another node may have were waited for long enough (`limits.doubt_s`): they go to anybody, and may come twice."),
         ),
     ),
     ManagedClass(

@@ -21,6 +21,7 @@ from weft.model.events import (
     ConnectionClosed,
     ConsumerChanged,
     DiskAlarm,
+    DoubtEnded,
     Event,
     MemoryAlarm,
     OpenRequested,
@@ -90,6 +91,7 @@ class Peers:
             MemoryAlarm,
             DiskAlarm,
             ReadAlarm,
+            DoubtEnded,
         }
     )
 
@@ -114,6 +116,8 @@ class Peers:
                     self._on_alarm("disk_alarm", event.raised, event.text, reason=event.text)
                 case ReadAlarm():
                     self._on_alarm("read_alarm", event.raised, event.text, reason=event.text)
+                case DoubtEnded():
+                    self._events.tell("queue", "undecided", event.queue, event.vhost, messages=event.messages)
         return ()
 
     def _on_open(self, event: OpenRequested) -> None:

@@ -283,6 +283,8 @@ class OpenLink:
     """pull: messages that the peer may have on the way."""
     backlog_max: int | None = None
     """pull: no credit while this many of the link's messages wait here for their consumers."""
+    bytes_per_s_max: int | None = None
+    """Bytes of messages that may cross it in a second; over a tenth of a second it may be more."""
     filters: Mapping[str, str | int] = field(default_factory=dict)
     """pull: filters of the peer's source by descriptor symbol, such as `apache.org:selector-filter:string`."""
     capabilities: tuple[str, ...] = ()

@@ -318,6 +318,17 @@ class ReadAlarm:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtEnded:
+    """Messages of a queue that another node may have were waited for long enough (`limits.doubt_s`): they go to anybody
+    now, and may be delivered twice.
+    """
+
+    vhost: str
+    queue: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAlarm:
     """The node's message memory passed (`raised`) or fell below its high watermark."""
 
@@ -347,5 +358,6 @@ Event = (
     | QueueUnused
     | DiskAlarm
     | ReadAlarm
+    | DoubtEnded
     | MemoryAlarm
 )

@@ -7,6 +7,7 @@
 
 use super::Broker;
 use crate::durability::Needs;
+use crate::event::Event;
 use crate::queue::QueueId;
 use crate::queue::doubts::{Claim, Doubts, Peer};
 use crate::queue::ready::Cursor;
@@ -129,9 +130,15 @@ impl Broker {
             };
             queue.ready.find(&mut Cursor::default(), &mut steps, &mut count);
         }
-        self.totals.undecided += freed + waiting;
+        let undecided = freed + waiting;
+        self.totals.undecided += undecided;
         if doubts.is_empty() {
             queue.doubts = None;
+        }
+        if let Some(vhost) = self.vhosts.get(queue.vhost).filter(|_| undecided > 0) {
+            let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            let (vhost, queue) = (name(&vhost.name), name(&queue.name));
+            self.events.push(Event::DoubtEnded { vhost, queue, messages: undecided });
         }
         for member in queue.ring.members() {
             if let Some(consumer) = self.consumers.get_mut(member).filter(|consumer| !consumer.browse) {

@@ -328,10 +328,17 @@ impl Broker {
 
     /// Wants a connection to be looked at by `at_ns`.
     pub fn schedule_conn(&mut self, io: &mut Io, at_ns: u64) {
-        if at_ns < io.timer_ns {
-            io.timer_ns = at_ns;
-            self.timers.set(at_ns, Due::Conn(io.id));
+        if at_ns >= io.timer_ns {
+            return;
         }
+        if io.later_ns <= at_ns {
+            // Soon enough: a heartbeat is not set anew each time that something else was due before it.
+            io.timer_ns = io.later_ns;
+            return;
+        }
+        io.later_ns = io.later_ns.min(io.timer_ns);
+        io.timer_ns = at_ns;
+        self.timers.set(at_ns, Due::Conn(io.id));
     }
 
     pub fn find_vhost(&self, name: &[u8]) -> Option<VhostId> {

@@ -350,6 +350,7 @@ impl Session {
             message_bytes_max: attach.max_message_size.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX),
             starved: false,
             paused: false,
+            paced: false,
             sending: None,
             default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
             peer,

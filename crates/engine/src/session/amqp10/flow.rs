@@ -141,7 +141,7 @@ impl Session {
             return None;
         }
         let Some(consumer_id) = outlet.consumer.filter(|_| outlet.credit > 0) else { return Some(true) };
-        if outlet.sending.is_some() || window == 0 || io.stalled.contains(&consumer_id) {
+        if outlet.sending.is_some() || outlet.paced || window == 0 || io.stalled.contains(&consumer_id) {
             return Some(false);
         }
         let Some(consumer) = broker.consumers.get(consumer_id) else { return Some(true) };
@@ -161,29 +161,32 @@ impl Session {
             if !blocked {
                 io.sated |= inlet.backlog.is_some();
                 let most = broker.limits.end_to_end_max;
-                if !inlet.wants_credit(most) {
+                let wants = inlet.wants_credit(most, broker.now_ns);
+                // Never less than it has: messages may be on their way already.
+                inlet.credit = inlet.credit.max(if wants { inlet.credit_max(most, broker.now_ns) } else { 0 });
+                self.keep_pace(place, broker.now_ns);
+                if !wants {
                     return;
                 }
-                // Never less than it has: messages may be on their way already.
-                inlet.credit = inlet.credit.max(inlet.credit_max(most));
             }
             self.write_link_flow(io, broker, place, false);
         }
     }
 
     /// Links that waited for their messages to be consumed give credit again. Does any still wait?
-    pub fn refill(&mut self, io: &mut Io, broker: &Broker) {
+    pub fn refill(&mut self, io: &mut Io, broker: &mut Broker) {
         let places: Vec<Place> = self.own.values().map(|own| own.place).collect();
         for place in places {
             if let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1))
                 && let Some((_, account)) = &inlet.backlog
             {
                 io.sated |= account.messages() > 0 || inlet.credit < inlet.window;
-                if inlet.wants_credit(broker.limits.end_to_end_max) {
+                if inlet.wants_credit(broker.limits.end_to_end_max, broker.now_ns) {
                     self.grant(io, broker, place);
                 }
             }
         }
+        self.paced.schedule(io, broker);
     }
 
     /// Answers, credit and windows, each channel's in as few frames as can be.
@@ -232,6 +235,7 @@ impl Session {
                 false => inlets.into_iter().for_each(|handle| self.grant(io, broker, (number, handle))),
             }
         }
+        self.paced.schedule(io, broker);
     }
 
     fn write_link_flow(&mut self, io: &mut Io, broker: &Broker, place: Place, drain: bool) {

@@ -72,6 +72,9 @@ impl Session {
             inlet.delivery_count = inlet.delivery_count.wrapping_add(1);
             inlet.common.messages += 1;
         }
+        if let Some(pace) = &mut inlet.common.pace {
+            pace.take(payload.len(), is_first, broker.now_ns);
+        }
         let is_thirsty = inlet.credit <= inlet.window / 2;
         let delivery = if is_first { Some(delivery_of(inlet, handle, transfer)?) } else { None };
         if is_thirsty {

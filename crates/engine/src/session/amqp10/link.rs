@@ -12,6 +12,7 @@ use weft_wire::amqp10::{Detach, Symbol, condition, encode};
 use super::head::Stamp;
 use super::incoming::Partial;
 use super::outgoing::Sending;
+use super::pace::Pace;
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict, lose_held};
 use super::{Fault, Place, Session, error_of};
@@ -50,11 +51,32 @@ pub(super) struct Common {
     pub circles: bool,
     /// Messages that crossed it.
     pub messages: u64,
+    /// How fast they may.
+    pub pace: Option<Box<Pace>>,
 }
 
 impl Common {
     pub(super) fn new(name: Rc<str>) -> Self {
-        Self { name, outlives_session: false, watch: None, own: None, relay: None, circles: false, messages: 0 }
+        Self {
+            name,
+            outlives_session: false,
+            watch: None,
+            own: None,
+            relay: None,
+            circles: false,
+            messages: 0,
+            pace: None,
+        }
+    }
+
+    /// A message crosses it. Must the next one wait?
+    #[inline]
+    pub(super) fn count(&mut self, bytes: usize, now_ns: u64) -> bool {
+        self.messages += 1;
+        self.pace.as_mut().is_some_and(|pace| {
+            pace.take(bytes, true, now_ns);
+            pace.is_spent(now_ns)
+        })
     }
 
     /// What messages get that leave by this link.
@@ -134,6 +156,8 @@ pub(super) struct Outlet {
     pub starved: bool,
     /// The peer gave a message back a moment ago, and would get the same one again.
     pub paused: bool,
+    /// It has sent as much as it may for now.
+    pub paced: bool,
     /// The message that is being sent.
     pub sending: Option<Box<Sending>>,
     /// What a settlement without a state means.
@@ -146,9 +170,10 @@ pub(super) struct Outlet {
 
 impl Inlet {
     /// The credit that the peer may have now, where so many deliveries may wait for their consumers.
-    pub(super) fn credit_max(&self, end_to_end_max: u32) -> u32 {
+    pub(super) fn credit_max(&self, end_to_end_max: u32, now_ns: u64) -> u32 {
         let window = self.window.saturating_sub(self.posted + self.refused);
         let window = window.min(end_to_end_max.saturating_sub(self.awaited));
+        let window = window.min(self.common.pace.as_ref().map_or(u32::MAX, |pace| pace.messages(now_ns)));
         match &self.backlog {
             Some((most, account)) => window.min(most.saturating_sub(account.messages())),
             None => window,
@@ -156,16 +181,18 @@ impl Inlet {
     }
 
     /// Is a flow worth its bytes? Where consumers set the pace, a quarter of the window at a time.
-    pub(super) fn wants_credit(&self, end_to_end_max: u32) -> bool {
-        let free = self.backlog.is_none() && self.awaited == 0;
-        free || self.credit_max(end_to_end_max) >= self.credit + (self.window / 4).max(1)
+    pub(super) fn wants_credit(&self, end_to_end_max: u32, now_ns: u64) -> bool {
+        let free = self.backlog.is_none() && self.awaited == 0 && self.common.pace.is_none();
+        let least = if self.common.pace.is_some() { 1 } else { (self.window / 4).max(1) };
+        free || self.credit_max(end_to_end_max, now_ns) >= self.credit + least
     }
 }
 
 impl Outlet {
     /// Something it waited for is there: if that was all, its consumer may take messages again.
     pub(super) fn wake(&mut self, broker: &mut Broker) {
-        if self.credit > 0 && !self.paused && self.sending.is_none() && std::mem::take(&mut self.starved) {
+        let is_free = !self.paused && !self.paced && self.sending.is_none();
+        if self.credit > 0 && is_free && std::mem::take(&mut self.starved) {
             self.consumer.into_iter().for_each(|id| broker.wake(id));
         }
     }

@@ -18,6 +18,7 @@ mod link;
 mod opening;
 mod outgoing;
 mod own;
+mod pace;
 mod publish;
 mod reading;
 mod resume;
@@ -42,6 +43,7 @@ use initiate::Dialling;
 use link::Link;
 use opening::Opening;
 use own::Own;
+use pace::Paced;
 use publish::Arrival;
 use resume::Suspended;
 use transaction::Transactions;
@@ -150,6 +152,7 @@ pub struct Session {
     /// Channels whose answers wait a moment for something to leave with, and until when.
     late: Vec<u16>,
     late_ns: u64,
+    paced: Paced,
 }
 
 impl Session {
@@ -328,8 +331,8 @@ impl Session {
         if !matches!(self.state, State::Running) {
             return opening_deadline(io, broker);
         }
-        let rested_ns = self.end_rest(io, broker);
-        let mut next_ns = self.end_wait(io, broker).into_iter().chain(rested_ns).min();
+        let waits = [self.end_rest(io, broker), self.end_wait(io, broker), self.end_pace(io, broker)];
+        let mut next_ns = waits.into_iter().flatten().min();
         if self.idle_ms > 0 {
             let silent_ns = SILENT_INTERVALS * u64::from(self.idle_ms) * 1_000_000;
             if broker.now_ns >= io.received_ns + silent_ns && !io.paused {

@@ -13,6 +13,7 @@ use weft_wire::amqp10::{
 };
 
 use super::initiate::{Dialling, NODE_PROPERTY};
+use super::pace::Paced;
 use super::{Fault, Session, State, condition_of};
 use crate::broker::Broker;
 use crate::conn::{Io, Wait};
@@ -99,6 +100,7 @@ impl Session {
             patient: false,
             late: Vec::new(),
             late_ns: 0,
+            paced: Paced::default(),
         }
     }
 

@@ -45,7 +45,7 @@ impl Session {
         let Some(channel) = self.channel(number) else { return Readiness::NoCredit };
         let window = channel.remote_window;
         let Some(Link::Out(outlet)) = channel.link(handle) else { return Readiness::NoCredit };
-        if outlet.credit == 0 || window == 0 || outlet.paused || outlet.sending.is_some() {
+        if outlet.credit == 0 || window == 0 || outlet.paused || outlet.paced || outlet.sending.is_some() {
             outlet.starved = true;
             return Readiness::NoCredit;
         }
@@ -85,7 +85,11 @@ impl Session {
         channel.next_delivery_id = delivery_id.wrapping_add(1);
         outlet.credit -= 1;
         outlet.delivery_count = outlet.delivery_count.wrapping_add(1);
-        outlet.common.messages += 1;
+        outlet.paced = outlet.common.count(len, broker.now_ns);
+        if outlet.paced {
+            self.paced.add(place);
+            self.paced.schedule(io, broker);
+        }
         let (settled, link, peer) = (outlet.settled, outlet.number, outlet.peer);
         let part = if entry.reader > 0 { broker.queues.get(queue).and_then(|queue| queue.settings.part) } else { None };
         let telling = Telling { now_ns: broker.now_ns, stamp: outlet.common.stamp(broker), part, asked };
@@ -109,11 +113,7 @@ impl Session {
             let sending =
                 Sending { delivery_id, tag, settled, is_first: true, prefix, body, left, part: None, offset: 0 };
             outlet.sending = Some(Box::new(sending));
-            // Of a large message only so much at once that others find room as well.
-            let output_max = (broker.limits.output_bytes_max / 2).max(io.output.len() + 1);
-            if !self.send_on(io, place, output_max) {
-                self.unfinished.push_back(place);
-            }
+            self.begin_large(io, broker, place);
         }
         if settled {
             return Some(entry);
@@ -122,6 +122,14 @@ impl Session {
             channel.unsettled.hold(delivery_id, Held { queue, entry, handle: place.1, link, tag, peer, asked });
         }
         None
+    }
+
+    /// Of a large message only so much at once that others find room as well.
+    fn begin_large(&mut self, io: &mut Io, broker: &Broker, place: Place) {
+        let output_max = (broker.limits.output_bytes_max / 2).max(io.output.len() + 1);
+        if !self.send_on(io, place, output_max) {
+            self.unfinished.push_back(place);
+        }
     }
 
     /// The output was flushed: large messages go on, each a piece.

@@ -14,6 +14,7 @@ use weft_wire::amqp10::{
 
 use super::attach::{self, OUTCOMES};
 use super::link::{Common, Goal, Inlet, Link, Outlet};
+use super::pace::Pace;
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict};
 use super::{Fault, Place, Session, State, terminus};
@@ -59,7 +60,9 @@ impl Session {
             return Err((condition::NOT_FOUND, format!("no vhost '{}'", order.vhost)));
         };
         let relay = order.relay.then(|| Rc::from(""));
-        let common = Common { own: Some(order.link), relay, circles: order.circles, ..Common::new(Rc::clone(&name)) };
+        let pace = order.bytes_per_s_max.map(|most| Pace::new(most, broker.now_ns));
+        let common = Common::new(Rc::clone(&name));
+        let common = Common { own: Some(order.link), relay, circles: order.circles, pace, ..common };
         let link = match order.direction {
             Direction::Pull => {
                 io.publishes = true;
@@ -435,6 +438,7 @@ fn outlet_of(common: Common, number: u32) -> Outlet {
         message_bytes_max: u64::MAX,
         starved: false,
         paused: false,
+        paced: false,
         sending: None,
         default_outcome: Decision::RELEASED,
         peer: None,

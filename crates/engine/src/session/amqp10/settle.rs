@@ -270,6 +270,7 @@ impl Session {
             self.keep_late(io, broker);
         }
         self.send_due(io, broker);
+        self.paced.schedule(io, broker);
     }
 
     fn keep_late(&mut self, io: &mut crate::conn::Io, broker: &mut Broker) {
