@@ -9,6 +9,7 @@ Rule: what a client costs is its own CPU time per message; rates depend on the n
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, medi
 LOAD = Path(__file__).resolve().parent / "client_load.py"
 MESSAGES = 20_000
 REQUESTS = 2_000
+SMALL = {"MIMALLOC_ARENA_EAGER_COMMIT": "0"}
+"""The kernel's allocator takes memory as it is needed, not two megabytes at a time."""
 
 
 def clients(bench: Bench, quick: bool) -> list[Row]:
@@ -31,6 +34,7 @@ def clients(bench: Bench, quick: bool) -> list[Row]:
     asked: Runs = {name: [] for name in ("weft", "aio_pika")}
     replies: Runs = {"weft": []}
     memory: Runs = {"weft": []}
+    embedded: Runs = {"weft": []}
     for _ in range(bench.repetitions):
         for name in sent:
             sent[name].append(_run(bench, name, "send", port, count))
@@ -41,8 +45,18 @@ def clients(bench: Bench, quick: bool) -> list[Row]:
         with _serving("weft", port):
             replies["weft"].append(_run(bench, "weft", "replies", port, requests // 2))
         memory["weft"].append(_run(bench, "weft", "memory", 0, requests))
+        embedded["weft"].append(_embedded(bench, requests // 4))
     rows = _rows(sent, received, asked, memory)
-    return [*rows[:-1], *_reply_rows(replies), rows[-1]]
+    return [*rows[:-1], *_reply_rows(replies), rows[-1], *_embedded_rows(embedded)]
+
+
+def _embedded_rows(embedded: Runs) -> list[Row]:
+    """A program that keeps what it sends until a node is there."""
+    met = medians(embedded, "resident_mb")["weft"] < 30
+    return [
+        row("client with a spool and no node: resident", "MB", embedded, "resident_mb", target="< 30 MB", met=met),
+        row("  1 KiB messages kept per second, one at a time", "/s", embedded, "rate"),
+    ]
 
 
 def _reply_rows(replies: Runs) -> list[Row]:
@@ -88,10 +102,19 @@ def _rows(sent: Runs, received: Runs, asked: Runs, memory: Runs) -> list[Row]:
 
 def _run(bench: Bench, library: str, task: str, port: int, count: int) -> Run:
     bench.say(f"{library}: {task} {count}")
-    command = [sys.executable, str(LOAD), library, task, str(port), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    return _json_of(bench, f"{library} {task}", [sys.executable, str(LOAD), library, task, str(port), str(count)])
+
+
+def _embedded(bench: Bench, count: int) -> Run:
+    bench.say(f"weft: embedded {count}")
+    command = [sys.executable, str(LOAD.with_name("embedded.py")), str(count)]
+    return _json_of(bench, "weft embedded", command, os.environ | SMALL)
+
+
+def _json_of(bench: Bench, what: str, command: list[str], env: dict[str, str] | None = None) -> Run:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env=env)
     if done.returncode:
-        raise BenchError(f"{library} {task}: {done.stderr.strip().splitlines()[-1:]}")
+        raise BenchError(f"{what}: {done.stderr.strip().splitlines()[-1:]}")
     bench.runs += 1
     run: Run = json.loads(done.stdout)
     return run

@@ -22,6 +22,7 @@ COMMANDS = {
     "send": "send messages to an address or a topic",
     "receive": "print messages of an address, a topic or a stream",
     "request": "ask a service and print its reply",
+    "spool": "what a client keeps on its own disk until a node takes it",
     "bench": "send and receive as fast as it goes, and tell how fast that was",
     "watch": "run a file of rules over a node: be told, or act, when something crosses a line",
     "scale": "start and stop instances of services as their queues want it",

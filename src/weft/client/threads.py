@@ -69,6 +69,12 @@ class Ticket:
         return self._value
 
 
+def wait_for_all(tickets: Sequence[Ticket]) -> None:
+    """Wait until all are done; the first that failed raises."""
+    for ticket in tickets:
+        ticket.wait()
+
+
 class Slots:
     """So many at a time."""
 

@@ -107,6 +107,12 @@ class Ticket:
         return self._future
 
 
+async def wait_for_all(tickets: Sequence[Ticket]) -> None:
+    """Wait until all are done; the first that failed raises."""
+    for ticket in tickets:
+        await ticket.wait()
+
+
 class Slots:
     """So many at a time."""
 

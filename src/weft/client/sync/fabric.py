@@ -24,23 +24,25 @@ from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.replies import Asking, Replies
 from weft.client.sync.receiving import Receiver
-from weft.client.sync.service import PRESENCE_S, Service, read_note
+from weft.client.sync.service import PRESENCE_S, Service, presence, watch
 from weft.client.sync.sessions import Session
 from weft.client.sync.steps import Pipeline
-from weft.client.threads import Ticket, home_loop, near_loop, until_stopped
+from weft.client.threads import Ticket, home_loop, near_loop, until_stopped, wait_for_all, within
 from weft.client.url import arrange, targets
 from weft.model.client_events import Opened
-from weft.model.errors import LocalProtocolError, Undelivered
-from weft.model.services import presence_topic
+from weft.model.errors import DeadlineExceeded, LocalProtocolError, Unavailable, Undelivered
 
 if TYPE_CHECKING:
     from weft.client.signing import Signer
+    from weft.client.spool import Spool
 
 OPEN_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 30.0
 HEARTBEAT_S = 30.0
 CREDIT = 100
 """Messages a receiver holds unsettled: a few round trips' worth for quick work, and not a queue's worth for slow."""
+SPOOL_BYTES_MAX = 64 << 20
+"""What a spool holds unless it is told otherwise: a day of small messages, and little beside a disk."""
 OUTLETS_MAX = 128
 """Addresses that get a link of their own; more share one, if the node can do that."""
 
@@ -69,8 +71,12 @@ class Fabric:
         window: int = WINDOW,
         policy: Literal["failover", "random", "round-robin"] = "failover",
         signer: Signer | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes_max: int = SPOOL_BYTES_MAX,
     ) -> None:
         self._signer = signer
+        self._spooling = None if spool is None else (spool, spool_bytes_max)
+        self._spool: Spool | None = None
         self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
         self.name = f"{name or 'weft'}-{os.urandom(6).hex()}"
@@ -94,6 +100,10 @@ class Fabric:
         """Connect; Unavailable or Refused if that does not work in time."""
         if self._core is not None:
             raise LocalProtocolError("the client is open already")
+        if self._spooling is not None:
+            from weft.client.spool import Spool
+
+            self._spool = Spool(self, *self._spooling)
         core = Core(
             self._targets,
             home_loop(self._targets),
@@ -101,6 +111,7 @@ class Fabric:
             idle_ms=int(self._heartbeat_s * 1000),
             tls=self._tls,
             near=near_loop(),
+            on_state=None if self._spool is None else self._spool.wake,
         )
         self._core = core
         core.signer = self._signer
@@ -109,6 +120,11 @@ class Fabric:
         core.start()
         try:
             ticket.wait()
+        except Unavailable:
+            # With a spool there is work to do without a node.
+            if self._spool is None:
+                self.close()
+                raise
         except BaseException:
             self.close()
             raise
@@ -121,6 +137,11 @@ class Fabric:
         services, self._services = self._services, []
         for service in services:
             service.stop()
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            ended = Ticket()
+            spool.close(ended)
+            ended.wait()
         core, self._core, self._replies = self._core, None, None
         self._outlets.clear()
         ticket = Ticket()
@@ -137,6 +158,11 @@ class Fabric:
     def is_connected(self) -> bool:
         """Is there a connection now? Calls wait for one by themselves."""
         return self._core is not None and self._core.peer is not None
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the spool that no node has accepted yet; 0 without one."""
+        return 0 if self._spool is None else self._spool.waiting
 
     @property
     def is_resumed(self) -> bool:
@@ -173,6 +199,9 @@ class Fabric:
             properties.setdefault("content_type", content_type)
         if headers:
             properties["headers"] = dict(headers)
+        if self._spool is not None:
+            self._keep(address, [(data, properties)], timeout_s)
+            return
         # The usual case without a call more than needed: this is what a program does most.
         deadline = monotonic() + timeout_s
         outlet = self._outlets.get(address)
@@ -181,6 +210,21 @@ class Fabric:
         ticket = Ticket(deadline)
         outlet.send((data,), properties, ticket)
         ticket.wait()
+
+    def _keep(
+        self, address: str, messages: Sequence[tuple[Any, dict[str, Any]]], timeout_s: float, *, is_topic: bool = False
+    ) -> None:
+        """Have messages in the spool; done when they are on disk."""
+        spool = self._spool
+        if spool is None or (self.core.is_closed and self.core.error is not None):
+            raise self.core.error or LocalProtocolError("the client has no spool")
+        tickets = [Ticket() for _ in messages]
+        for (data, properties), ticket in zip(messages, tickets, strict=True):
+            spool.put(address, data, properties, ticket, is_topic=is_topic)
+        try:
+            within(timeout_s, wait_for_all, tickets)
+        except TimeoutError:
+            raise DeadlineExceeded("the spool did not have a message on disk in time") from None
 
     def send_many(
         self,
@@ -194,6 +238,10 @@ class Fabric:
         """Send many messages with the same properties; done when the node has all of them safe."""
         encoded = [encode(body) for body in bodies]
         properties["durable"] = durable
+        if self._spool is not None:
+            kept = [(data, ({"content_type": kind} if kind else {}) | properties) for data, kind in encoded]
+            self._keep(address, kept, timeout_s)
+            return
         for start in range(0, len(encoded), self._window):
             part = encoded[start : start + self._window]
             if part[0][1] is not None:
@@ -218,6 +266,14 @@ class Fabric:
         self, address: str, properties: dict[str, Any], deadline: float, capabilities: Sequence[str] = ()
     ) -> Outlet:
         """The link to an address, once its window has room."""
+        outlet = self._link_to(address, properties, capabilities)
+        while outlet.is_full:
+            room = Ticket(deadline)
+            outlet.when_free(room)
+            room.wait()
+        return outlet
+
+    def _link_to(self, address: str, properties: dict[str, Any], capabilities: Sequence[str]) -> Outlet:
         key = " ".join([*capabilities, address])
         with self._making:
             outlet = self._outlets.get(key)
@@ -225,11 +281,16 @@ class Fabric:
                 outlet = self._outlet(key, address, capabilities)
         if outlet.is_shared:
             properties.setdefault("to", address)
-        while outlet.is_full:
-            room = Ticket(deadline)
-            outlet.when_free(room)
-            room.wait()
         return outlet
+
+    def outlet(self, address: str, properties: dict[str, Any], *, is_topic: bool) -> Outlet:
+        """The link to an address or a topic, with the properties that a message needs on it."""
+        if not is_topic:
+            return self._link_to(address, properties, ())
+        address, subject, capabilities = self.dialect.publishing(address)
+        if subject is not None:
+            properties["subject"] = subject
+        return self._link_to(address, properties, capabilities)
 
     def _outlet(self, key: str, address: str, capabilities: Sequence[str]) -> Outlet:
         core = self.core
@@ -298,6 +359,8 @@ class Fabric:
     def dialect(self) -> Dialect:
         """How the node wants to be spoken to."""
         peer = self.core.peer or self.core.last_peer
+        if peer is None and self._spool is not None:
+            raise Unavailable(f"no node has answered yet: {self.core.error or 'it is being dialled'}")
         if peer is None:
             raise LocalProtocolError("the client is not open: use it inside `with`, or call open()")
         if self._spoken is None or self._spoken[0] is not peer:
@@ -315,15 +378,18 @@ class Fabric:
         **properties: Any,
     ) -> None:
         """Publish a message under a topic, `words.with.dots`, to whoever is subscribed; nobody is fine too."""
-        address, subject, capabilities = self.dialect.publishing(topic)
         data, content_type = encode(body)
         properties["durable"] = durable
-        if subject is not None:
-            properties["subject"] = subject
         if content_type is not None:
             properties.setdefault("content_type", content_type)
         if headers:
             properties["headers"] = dict(headers)
+        if self._spool is not None:
+            self._keep(topic, [(data, properties)], timeout_s, is_topic=True)
+            return
+        address, subject, capabilities = self.dialect.publishing(topic)
+        if subject is not None:
+            properties["subject"] = subject
         try:
             self._send(address, (data,), properties, timeout_s, capabilities)
         except Undelivered as error:
@@ -479,38 +545,11 @@ class Fabric:
 
     def presence(self, name: str, *, wait_s: float = 0.3) -> list[str]:
         """The instances of a service that answer within a time."""
-        found: set[str] = set()
-        with self.subscribe(presence_topic(name)) as notes:
-            self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
-            end = monotonic() + wait_s
-            while (left_s := end - monotonic()) > 0:
-                message = notes.next(left_s)
-                note = None if message is None else read_note(message)
-                if note is not None and note[1] == "up":
-                    found.add(note[0])
-        return sorted(found)
+        return presence(self, name, wait_s)
 
     def watch(self, name: str) -> Iterator[tuple[str, str]]:
         """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
-        seen: dict[str, float] = {}
-        with self.subscribe(presence_topic(name)) as notes:
-            self.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
-            while True:
-                soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
-                message = notes.next(max(soonest_s, 0.01))
-                note = None if message is None else read_note(message)
-                if note is not None:
-                    instance, state, every_s = note
-                    is_new = instance not in seen
-                    if state == "up":
-                        seen[instance] = monotonic() + 2 * every_s
-                    else:
-                        seen.pop(instance, None)
-                    if is_new == (state == "up"):
-                        yield instance, state
-                for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
-                    del seen[instance]
-                    yield instance, "down"
+        return watch(self, name)
 
     # more patterns
 
@@ -546,6 +585,7 @@ def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
     between them) are tried in order, now and whenever the connection is lost; `weft+memory:` is a node in this process.
     Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages,
     `policy` for several URLs (`failover` in their order, `random`, `round-robin` for the clients of a process),
-    `signer` to sign what is sent and refuse what is not signed (`weft.client.signing`).
+    `signer` to sign what is sent and refuse what is not signed (`weft.client.signing`),
+    `spool` (a folder that keeps what is sent until a node has it) and `spool_bytes_max`.
     """
     return Fabric(url, **options)

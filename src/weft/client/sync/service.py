@@ -11,7 +11,7 @@ Rule: a request's deadline travels with it; what comes too late is dropped, for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +218,43 @@ def read_note(message: Message) -> tuple[str, str, float] | None:
     except (KeyError, TypeError, ValueError):
         return None
     return (instance, state, every_s) if state in ("up", "down") and 0 < every_s < EVERY_S_MAX else None
+
+
+def presence(fabric: Fabric, name: str, wait_s: float) -> list[str]:
+    """The instances of a service that answer within a time."""
+    found: set[str] = set()
+    with fabric.subscribe(presence_topic(name)) as notes:
+        fabric.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
+        end = monotonic() + wait_s
+        while (left_s := end - monotonic()) > 0:
+            message = notes.next(left_s)
+            note = None if message is None else read_note(message)
+            if note is not None and note[1] == "up":
+                found.add(note[0])
+    return sorted(found)
+
+
+def watch(fabric: Fabric, name: str) -> Iterator[tuple[str, str]]:
+    """Who joins and who leaves: (instance, `up` or `down`), those that are there first."""
+    seen: dict[str, float] = {}
+    with fabric.subscribe(presence_topic(name)) as notes:
+        fabric.publish(presence_topic(name, "ask"), b"", durable=False, ttl_ms=10_000)
+        while True:
+            soonest_s = min(seen.values(), default=monotonic() + 1.0) - monotonic()
+            message = notes.next(max(soonest_s, 0.01))
+            note = None if message is None else read_note(message)
+            if note is not None:
+                instance, state, every_s = note
+                is_new = instance not in seen
+                if state == "up":
+                    seen[instance] = monotonic() + 2 * every_s
+                else:
+                    seen.pop(instance, None)
+                if is_new == (state == "up"):
+                    yield instance, state
+            for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
+                del seen[instance]
+                yield instance, "down"
 
 
 def _remaining_s(message: Message) -> float | None:
