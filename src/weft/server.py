@@ -34,6 +34,7 @@ from weft.model.limits import Limits
 from weft.net.endpoint import parse_endpoint
 from weft.net.listen import Listener, listen
 from weft.net.memory import listen_here
+from weft.net.own_address import own_address
 from weft.net.tls import server_context
 from weft.network import Membership, Network
 from weft.node.driver import Driver
@@ -142,9 +143,8 @@ class Node:
             for place in configuration.listen:
                 self.listeners.append(await listen(place.endpoint, driver.accept, _tls(place)))
             if self.listeners:
-                await membership.announce(
-                    [f"amqp://{e}" for one in self.listeners if not one.tls for e in one.endpoints]
-                )
+                plain = [endpoint for one in self.listeners if not one.tls for endpoint in one.endpoints]
+                await membership.announce([f"amqp://{replace(e, host=own_address(e.host))}" for e in plain])
             if configuration.http is not None:
                 await self._serve_http(configuration.http, life)
             if configuration.tracing is not None:

@@ -17,13 +17,14 @@ from typing import Any
 from weft.client import connect
 from weft.client.fabric import Fabric
 from weft.client.management import Management
-from weft.model.errors import Refused
+from weft.model.errors import Refused, Unavailable
 from weft.rules import Observation, Rule
 
 EVENTS = "weft.events"
 COMMANDS = "weft.commands"
 CONNECT_S = 5.0
 """Time to reach the node at the start; later the client tries for as long as the command runs."""
+ANSWER_S = 30.0
 
 
 class FabricSource:
@@ -49,6 +50,14 @@ class FabricSource:
     async def send(self, address: str, body: Mapping[str, object]) -> None:
         """Send a JSON message."""
         await self._fabric.send(address, dict(body))
+
+    async def ask(self, address: str, body: Mapping[str, object]) -> Mapping[str, Any]:
+        """Send a JSON message and wait for the answer."""
+        reply = await self._fabric.request(address, dict(body), timeout_s=ANSWER_S)
+        answer = reply.body
+        if not isinstance(answer, dict):
+            raise Unavailable(f"{address} answered no JSON object")
+        return answer
 
     async def tell(self, kind: str, event: str, name: str, values: Mapping[str, object]) -> None:
         """Publish an event; the node does, for whoever may monitor it."""

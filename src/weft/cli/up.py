@@ -24,7 +24,7 @@ from typing import Any
 
 from weft import __version__
 from weft._kernel import keep_buffers
-from weft.config import Configuration, Listen, load, node_name_default, validate_node_name
+from weft.config import Configuration, Listen, load, node_name_default, parse, validate_node_name
 from weft.config.load import PORT
 from weft.model.errors import WeftError
 from weft.net.endpoint import Endpoint, parse_endpoint
@@ -33,6 +33,9 @@ from weft.server import Node
 LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)
 """This machine only: a node that opens itself to a network does so because someone wrote it down."""
 
+GATEWAY_VARIABLE = "WEFT_GATEWAY"
+"""URLs of gateways, with commas between them: the one thing a node in a container must be told (deploy/README.md)."""
+GATEWAY = "gateway"
 GC_THRESHOLD = 10_000
 """New objects before the collector looks at them: about a hundred connections' worth."""
 
@@ -62,13 +65,23 @@ def run(options: argparse.Namespace) -> int:
 
 def configure(options: argparse.Namespace) -> Configuration:
     """The file's configuration with the command line's over it, and defaults below."""
-    configuration = load(Path(options.config)) if options.config else Configuration()
+    configuration = joined(load(Path(options.config)) if options.config else Configuration())
     name = validate_node_name(options.name) if options.name else configuration.name or node_name_default()
     listen = configuration.listen
     if options.listen:
         listen = tuple(Listen(parse_endpoint(text, PORT)) for text in options.listen)
     data_dir = Path(options.data_dir) if options.data_dir else configuration.data_dir or _data_home() / name
     return replace(configuration, name=name, listen=listen or (Listen(LISTEN_DEFAULT),), data_dir=data_dir.absolute())
+
+
+def joined(configuration: Configuration) -> Configuration:
+    """With a link to the gateways that the environment names, in place of one of that name."""
+    urls = [url.strip() for url in os.environ.get(GATEWAY_VARIABLE, "").split(",") if url.strip()]
+    if not urls:
+        return configuration
+    text = f'[[links]]\nname = "{GATEWAY}"\nrole = "{GATEWAY}"\nurls = {json.dumps(urls)}\n'
+    others = tuple(link for link in configuration.links if link["name"] != GATEWAY)
+    return replace(configuration, links=(*others, *parse(text, GATEWAY_VARIABLE).links))
 
 
 async def _serve(configuration: Configuration, config_path: Path | None) -> int:
@@ -125,7 +138,7 @@ async def _reload(node: Node, config_path: Path | None) -> None:
     if config_path is None:
         return
     try:
-        await node.reload(load(config_path))
+        await node.reload(joined(load(config_path)))
     except WeftError as error:
         print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
     else:

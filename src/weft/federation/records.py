@@ -58,7 +58,8 @@ def parse_url(text: str) -> Peer:
         port = parts.port
     except ValueError as error:
         raise ConfigError(f"{text!r} is not amqp://host:port: {error}") from None
-    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment:
+    is_odd = bool(parts.query or parts.fragment) or any(letter.isspace() for letter in parts.netloc)
+    if parts.scheme not in PORTS or not parts.hostname or is_odd:
         raise ConfigError(f"{text!r} is not amqp://[user:password@]host[:port][/vhost] (or amqps://)")
     vhost = unquote(parts.path[1:]) or "/"
     user = None if parts.username is None else unquote(parts.username)

@@ -9,11 +9,15 @@ Rule: docs/guides/scaling.md.
 from weft.scaling.decide import Decision, Load, Request, Scaler
 from weft.scaling.drivers import Commands, Driver, LocalProcesses
 from weft.scaling.file import Service, load, parse
+from weft.scaling.platforms import Cloud, Docker, Kubernetes
 
 __all__ = [
+    "Cloud",
     "Commands",
     "Decision",
+    "Docker",
     "Driver",
+    "Kubernetes",
     "Load",
     "LocalProcesses",
     "Request",

@@ -1,7 +1,7 @@
 """Who starts and stops instances: processes of this machine, or a platform's own tool.
 
-Owns the `Driver` interface and two drivers. A service and a number come in; instances run, and stop when told, with
-time to finish what they hold.
+Owns the `Driver` interface and two drivers; those that speak to a platform themselves are in `platforms`. A service
+and a number come in; instances run, and stop when told, with time to finish what they hold.
 It must never decide how many: that is `decide`.
 Rule: an instance is asked to end with SIGTERM, and made to with SIGKILL only after the service's `stop_s`.
 """
@@ -121,11 +121,6 @@ class Commands:
 
     async def close(self) -> None:
         """The platform goes on by itself."""
-
-
-def driver_for(service: Service, url: str) -> Driver:
-    """The driver a service's section asks for."""
-    return LocalProcesses(url) if service.command else Commands(url)
 
 
 def _filled(words: Sequence[str], fields: dict[str, str]) -> list[str]:

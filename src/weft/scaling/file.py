@@ -7,6 +7,7 @@ Rule: docs/guides/scaling.md, "The file".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,39 @@ INSTANCES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class DockerSettings:
+    """Instances as containers."""
+
+    image: str = ""
+    command: tuple[str, ...] = ()
+    """In place of what the image runs."""
+    host: str = ""
+    """`unix:///path` or `tcp://host:port`; by default what DOCKER_HOST says, else the engine of this machine."""
+    network: str = ""
+    """The Docker network that containers join."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """Instances as pods of a deployment."""
+
+    deployment: str = ""
+    namespace: str = "default"
+    url: str = ""
+    """The API server; by default that of the cluster this runs in."""
+    token_file: str = ""
+    ca_file: str = ""
+    """By default both are the pod's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """Instances of somebody who is asked by messages."""
+
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """One section: a service, its queue, its bounds, and what one instance is expected to bear."""
 
@@ -28,7 +62,11 @@ class Service:
     command: tuple[str, ...] = ()
     """What starts one instance. `{service}`, `{instance}` and `{url}` are filled in."""
     scale_command: tuple[str, ...] = ()
-    """In place of `command`: what brings a platform to `{count}` instances (kubectl, docker, a cloud's tool)."""
+    """In place of `command`: what brings a platform to `{count}` instances, by its own tool."""
+    docker: DockerSettings | None = None
+    kubernetes: KubernetesSettings | None = None
+    cloud: CloudSettings | None = None
+    """In place of both: who keeps the instances."""
     min: int = 1
     max: int = 4
     messages_each: int = 0
@@ -69,6 +107,13 @@ _TYPES: dict[str, type] = {
     "stop_s": float,
     "mode": str,
 }
+_PLATFORMS: dict[str, tuple[type, str]] = {
+    "docker": (DockerSettings, "image"),
+    "kubernetes": (KubernetesSettings, "deployment"),
+    "cloud": (CloudSettings, "address"),
+}
+"""Sections inside a service's: what they become, and the key that each must have."""
+_DRIVERS = ("command", "scale_command", *_PLATFORMS)
 _WORDS = {str: "a string", list: "a list of strings", int: "a whole number", float: "a number"}
 
 
@@ -89,19 +134,36 @@ def parse(text: str, origin: str = "scaling") -> tuple[Service, ...]:
 def _service(name: str, table: Any, where: str) -> Service:
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: must be a section")
-    unknown = table.keys() - _TYPES.keys()
-    if unknown:
-        raise ConfigError(f"{where}: no such key: {', '.join(sorted(unknown))} (a service has {', '.join(_TYPES)})")
-    values = {key: _typed(value, _TYPES[key], f"{where}: {key}") for key, value in table.items()}
-    service = Service(name, **values)
+    _known(table, (*_TYPES, *_PLATFORMS), where, "a service")
+    values = {key: _typed(value, _TYPES[key], f"{where}: {key}") for key, value in table.items() if key in _TYPES}
+    platforms = {key: _platform(key, table[key], f"{where}.{key}") for key in _PLATFORMS if key in table}
+    service = Service(name, **values, **platforms)
     for complaint in _complaints(service):
         raise ConfigError(f"{where}: {complaint}")
     return service
 
 
+def _known(table: dict[str, Any], keys: Iterable[str], where: str, what: str) -> None:
+    unknown = table.keys() - set(keys)
+    if unknown:
+        raise ConfigError(f"{where}: no such key: {', '.join(sorted(unknown))} ({what} has {', '.join(keys)})")
+
+
+def _platform(kind: str, table: Any, where: str) -> Any:
+    made, needed = _PLATFORMS[kind]
+    types = {field.name: list if field.name == "command" else str for field in fields(made)}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: must be a section")
+    _known(table, types, where, "it")
+    settings = made(**{key: _typed(value, types[key], f"{where}: {key}") for key, value in table.items()})
+    if not getattr(settings, needed):
+        raise ConfigError(f"{where}: needs {needed}")
+    return settings
+
+
 def _complaints(service: Service) -> list[str]:
     checks = [
-        (bool(service.command) == bool(service.scale_command), "needs one of command, scale_command"),
+        (sum(bool(getattr(service, key)) for key in _DRIVERS) != 1, f"needs one of {', '.join(_DRIVERS)}"),
         (not 0 <= service.min <= service.max <= INSTANCES_MAX, f"needs 0 ≤ min ≤ max ≤ {INSTANCES_MAX}"),
         (service.max == 0, "max must be at least 1"),
         (service.mode not in ("scale", "alert"), "mode must be scale or alert"),

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 from weft.model.errors import Unavailable, WeftError
 from weft.scaling.decide import REQUEST_S, Decision, Load, Request, Scaler
-from weft.scaling.drivers import Driver, driver_for
+from weft.scaling.drivers import Commands, Driver, LocalProcesses
 from weft.scaling.file import Service
+from weft.scaling.platforms import Ask, Cloud, Docker, Kubernetes
 
 LOG = logging.getLogger("weft.scaling")
 ADDRESS = "weft.scaling"
@@ -45,6 +46,21 @@ class Source(Protocol):
         """Publish an event about an object of a class."""
         ...
 
+    async def ask(self, address: str, body: Mapping[str, object]) -> Mapping[str, Any]:
+        """Send a JSON message and wait for the answer."""
+        ...
+
+
+def driver_for(service: Service, url: str, ask: Ask) -> Driver:
+    """The driver a service's section asks for."""
+    if service.docker is not None:
+        return Docker(url, service.docker)
+    if service.kubernetes is not None:
+        return Kubernetes(service.kubernetes)
+    if service.cloud is not None:
+        return Cloud(service.cloud, ask)
+    return LocalProcesses(url) if service.command else Commands(url)
+
 
 class Runner:
     """Every service of one file."""
@@ -64,7 +80,7 @@ class Runner:
         self._interval_s = interval_s
         self._write = write
         self._scalers = {service.name: Scaler(service) for service in services}
-        self._drivers: dict[str, Driver] = {service.name: driver_for(service, url) for service in services}
+        self._drivers: dict[str, Driver] = {service.name: driver_for(service, url, source.ask) for service in services}
         self._counters: dict[str, tuple[float, int, int]] = {}
 
     async def run(self) -> None:
@@ -77,10 +93,14 @@ class Runner:
             await asyncio.gather(*(driver.close() for driver in self._drivers.values()))
 
     async def look(self) -> list[Decision]:
-        """Look once at every service, and do what is to be done."""
+        """Look once at every service, and do what is to be done; one whose platform is away keeps no other waiting."""
         decisions = []
         for name, scaler in self._scalers.items():
-            load = await self._load(scaler.service)
+            try:
+                load = await self._load(scaler.service)
+            except Unavailable as error:
+                LOG.warning("cannot look at %s: %s", name, error)
+                continue
             decision = scaler.decide(load, time.monotonic())
             if decision is not None:
                 decisions.append(decision)
@@ -106,7 +126,11 @@ class Runner:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._write(f"a scaling request that cannot be read was dropped: {error!r}")
             return
-        running = await self._drivers[scaler.service.name].count(scaler.service)
+        try:
+            running = await self._drivers[scaler.service.name].count(scaler.service)
+        except Unavailable as error:
+            self._write(f"a scaling request for {scaler.service.name} was dropped: {error}")
+            return
         scaler.request(request, time.monotonic(), running)
 
     def _named(self, words: Mapping[str, Any]) -> Scaler | None:
