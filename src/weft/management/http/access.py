@@ -186,6 +186,12 @@ async def _delete_topics(ask: Ask) -> web.Response:
     return done()
 
 
+async def _delete_topic(ask: Ask) -> web.Response:
+    name = topic_name(ask.part("user"), ask.part("exchange"))
+    await ask.site.manager.delete(ask.caller, "topic_permission", ask.vhost, name, {})
+    return done()
+
+
 # definitions
 
 
@@ -244,6 +250,7 @@ ROUTES = (
     Route("GET", "/api/topic-permissions/{vhost}/{user}", _topics_in, "Permissions on topics of a user."),
     Route("PUT", "/api/topic-permissions/{vhost}/{user}", _put_topics, "Set one of them.", body=_TOPICS),
     Route("DELETE", "/api/topic-permissions/{vhost}/{user}", _delete_topics, "Clear all of them."),
+    Route("DELETE", "/api/topic-permissions/{vhost}/{user}/{exchange}", _delete_topic, "Clear one of them."),
     Route("GET", "/api/vhosts/{vhost}/topic-permissions", _topics_in, "Permissions on topics in a virtual host."),
     Route("GET", "/api/users/{user}/topic-permissions", _topics_in, "Permissions on topics of a user."),
     Route("GET", "/api/definitions", _get_definitions, "Everything that is defined."),

@@ -23,6 +23,8 @@ from weft.management.query import Query
 from weft.model.errors import Refused
 
 EXCHANGE_TYPES = ("direct", "fanout", "headers", "topic", "x-delayed-message")
+CLUSTER_NAME = "cluster_name"
+"""The global parameter that RabbitMQ keeps it in, too."""
 PROTOCOLS = ("amqp", "amqp091", "amqp10")
 
 
@@ -57,7 +59,7 @@ async def _overview(ask: Ask) -> web.Response:
             "product_version": host.version,
             "erlang_version": "0",
             "rates_mode": "basic",
-            "cluster_name": host.name,
+            "cluster_name": _cluster_name_of(ask),
             "node": host.name,
             "object_totals": {
                 "connections": stats["connections"],
@@ -132,8 +134,20 @@ async def _get_node(ask: Ask) -> web.Response:
     return told(_node(ask))
 
 
+def _cluster_name_of(ask: Ask) -> str:
+    host = ask.site.manager.host
+    given = (one.value for one in host.parameters.parameters() if not one.component and one.name == CLUSTER_NAME)
+    return str(next(given, host.name))
+
+
 async def _cluster_name(ask: Ask) -> web.Response:
-    return told({"name": ask.site.manager.host.name})
+    return told({"name": _cluster_name_of(ask)})
+
+
+async def _put_cluster_name(ask: Ask) -> web.Response:
+    value = {"value": ask.field(await ask.body(), "name", str, "")}
+    await ask.site.manager.create(ask.caller, "global_parameter", "/", CLUSTER_NAME, value)
+    return done()
 
 
 async def _nothing(_ask: Ask) -> web.Response:
@@ -169,7 +183,7 @@ async def _get_connection(ask: Ask) -> web.Response:
 
 
 async def _close_connection(ask: Ask) -> web.Response:
-    reason = {"reason": ask.request.headers.get("X-Reason", "")[:200]}
+    reason = {"reason": ask.request.headers.get("X-Reason", "Closed via management plugin")[:200]}
     await ask.site.manager.call(ask.caller, "connection", "/", ask.part("name"), "close", reason)
     return done()
 
@@ -244,7 +258,8 @@ _EMPTY = (
 
 ROUTES = (
     Route("GET", "/api/overview", _overview, "The node in figures."),
-    Route("GET", "/api/cluster-name", _cluster_name, "The name of the node."),
+    Route("GET", "/api/cluster-name", _cluster_name, "The name of the cluster; at first that of the node."),
+    Route("PUT", "/api/cluster-name", _put_cluster_name, "Call it something else.", body=(("name", "string"),)),
     Route("GET", "/api/nodes", _list_nodes, "The node, in a list."),
     Route("GET", "/api/nodes/{name}", _get_node, "The node."),
     Route("GET", "/api/whoami", _whoami, "Who asks."),

@@ -214,8 +214,9 @@ async def _bind(ask: Ask) -> web.Response:
     }
     name = await ask.site.manager.create(ask.caller, "binding", ask.vhost, "", values)
     response = done(made=True)
-    place = "/".join(quote(word, safe="") for word in (ends["source"], ask.part("kind"), ends["destination"]))
-    response.headers["Location"] = f"{place}/{name.rsplit('/', 1)[1]}"
+    # Relative to the request, and the key quoted as in a path: clients take it from there.
+    words = ends["destination"], name.rsplit("/", 1)[1]
+    response.headers["Location"] = "/".join(quote(word, safe="") for word in words)
     return response
 
 

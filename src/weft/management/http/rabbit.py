@@ -128,6 +128,7 @@ def default_binding(vhost: str, queue_name: str) -> dict[str, Any]:
 def connection(row: Row, node: str, rates: dict[str, float]) -> dict[str, Any]:
     """A connection."""
     peer_host, _, peer_port = str(row.get("peer", "")).rpartition(":")
+    host, _, port = str(row.get("name", "")).rpartition(" -> ")[2].rpartition(":")
     protocol = "AMQP 0-9-1" if "0-9-1" in row["protocol"] else "AMQP 1-0"
     return {
         "name": row.get("name", str(row["conn"])),
@@ -140,6 +141,8 @@ def connection(row: Row, node: str, rates: dict[str, float]) -> dict[str, Any]:
         "auth_mechanism": row.get("mechanism"),
         "client_properties": row.get("client_properties", {}),
         "connected_at": row.get("connected_at_ms"),
+        "host": host,
+        "port": int(port) if port.isdecimal() else 0,
         "peer_host": peer_host,
         "peer_port": int(peer_port) if peer_port.isdecimal() else 0,
         "ssl": row["tls"],
