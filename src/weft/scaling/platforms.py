@@ -17,6 +17,7 @@ import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -131,7 +132,10 @@ class Docker:
         for container in running[: max(len(running) - instances, 0)]:
             task = asyncio.create_task(self._stop(container, service.stop_s))
             self._stopping[container] = task
-            task.add_done_callback(lambda _, container=container: self._stopping.pop(container, None))  # type: ignore[misc]
+            task.add_done_callback(partial(self._forget, container))
+
+    def _forget(self, container: str, _: asyncio.Task[None]) -> None:
+        self._stopping.pop(container, None)
 
     async def _start(self, service: Service) -> None:
         settings, instance = self._settings, f"{service.name}-{secrets.token_hex(3)}"

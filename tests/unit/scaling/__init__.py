@@ -1,0 +1,1 @@
+"""Scaling: decisions, drivers, and the platforms they drive."""
