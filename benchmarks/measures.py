@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from answers import answers
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
 from conversations import conversations
@@ -284,6 +285,7 @@ MEASURES = (
     Measure("streams", streams, False, "appending to a stream, reading it back, and taps"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
+    Measure("answers", answers, False, "how soon a publisher is answered, by its node or by its consumer"),
     Measure("tls", conversations, False, "short conversations over mutual TLS: sessions taken up again, a pool"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel"),
     Measure("network", network, False, "round trips over two nodes, balance, bindings, and a gateway that dies"),
