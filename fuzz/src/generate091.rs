@@ -42,7 +42,7 @@ pub const WORDS: &[&[u8]] = &[
 const NAMES: [&[u8]; 8] = [b"", b"q", b"q2", b"amq.direct", b"amq.fanout", b"amq.topic", b"amq.headers", b"refused"];
 const KEYS: [&[u8]; 8] = [b"", b"q", b"q2", b"a.b", b"#", b"*.b", b"a.#.b", b"a..b"];
 const KINDS: [&[u8]; 6] = [b"direct", b"fanout", b"topic", b"headers", b"x-delayed-message", b"?"];
-const ARGUMENTS: [&[u8]; 20] = [
+const ARGUMENTS: [&[u8]; 21] = [
     b"x-message-ttl",
     b"x-expires",
     b"x-max-length",
@@ -53,6 +53,7 @@ const ARGUMENTS: [&[u8]; 20] = [
     b"x-max-priority",
     b"x-single-active-consumer",
     b"x-delivery-limit",
+    b"x-ack",
     b"alternate-exchange",
     b"x-match",
     b"x-priority",

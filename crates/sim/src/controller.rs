@@ -309,6 +309,7 @@ fn settings(arguments: &Fields) -> Settings {
         single_active: flag(b"x-single-active-consumer"),
         delivery_limit: number(b"x-delivery-limit").map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
         barrier: barrier(arguments),
+        end_to_end: table.get(b"x-ack").is_some(),
         tap: name(b"x-tap"),
         ..Settings::default()
     }
