@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 """Type checkers know this name; `typing` itself would be most of what importing weft costs."""
 
 if TYPE_CHECKING:
-    from weft.client import Fabric, connect
+    from weft.client import Distributed, Fabric, connect, distributed
     from weft.container import Link, NodeType
     from weft.model.errors import (
         ConfigError,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "DeadlineExceeded",
+    "Distributed",
     "Fabric",
     "Limits",
     "Link",
@@ -48,10 +49,13 @@ __all__ = [
     "WeftError",
     "__version__",
     "connect",
+    "distributed",
 ]
 
 _HOMES = {
+    "Distributed": "weft.client",
     "Fabric": "weft.client",
+    "distributed": "weft.client",
     "connect": "weft.client",
     "Node": "weft.server",
     "Limits": "weft.model.limits",

@@ -251,6 +251,13 @@ class Engine:
     def drop_unclaimed(self) -> None:
         """Everything that exists has been declared: what is on disk for others goes."""
 
+    def prepared(self) -> list[tuple[bytes, str, str, int, int, int, int]]:
+        """Prepared transactions: (global id, virtual host, user, ms since 1970, messages, deliveries, bytes)."""
+    def is_recovering(self) -> bool:
+        """Are prepared transactions of the last life still being read?"""
+    def resolve(self, global_id: bytes, commit: bool) -> bool:
+        """Carry a prepared transaction out, or undo it; False if there is none of this id (now)."""
+
     # decisions
     def apply(self, changes: Sequence[Change]) -> int: ...
 
@@ -499,6 +506,8 @@ class Client:
         """Send the next of some messages, at most `count_max`; the number of the first, the others follow."""
     def declare(self, link: int) -> int: ...
     def discharge(self, link: int, txn: bytes, fail: bool) -> int: ...
+    def prepare(self, link: int, txn: bytes, global_id: bytes) -> int: ...
+    def resolve(self, link: int, global_id: bytes, fail: bool) -> int: ...
     def forget(self, link: int, number: int) -> bool:
         """Give a message up; True if it was never sent."""
     def settle(

@@ -133,6 +133,7 @@ class Node:
                 # The definitions are whole, so a queue that is not among them was deleted just before the end.
                 engine.drop_unclaimed()
             driver.apply(_configure(policy, topology, configuration, users))
+            await driver.recover()
             life.push_async_callback(management.stop)
             management.start()
             life.push_async_callback(membership.stop)

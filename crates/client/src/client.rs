@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weft_wire::amqp10::{
-    Compound, Declare, Detach, Error, MapBuf, Symbol, TransactionRequest, descriptor, encode, writer,
+    Compound, Declare, Detach, Error, MapBuf, Prepare, Resolve, Symbol, TransactionRequest, descriptor, encode, writer,
 };
 
 use crate::attach::{End, Link, Stage};
@@ -292,6 +292,20 @@ impl Client {
         list.field(&txn);
         list.field(&fail);
         list.finish();
+        self.control(link, bytes)
+    }
+
+    /// Has a transaction promise that it can be committed, and wait under a global id.
+    pub fn prepare(&mut self, link: u32, txn_id: &[u8], global_id: &[u8]) -> Result<u64, Mistake> {
+        let mut bytes = Vec::new();
+        TransactionRequest::Prepare(Prepare { txn_id, global_id }).encode(&mut bytes);
+        self.control(link, bytes)
+    }
+
+    /// Ends a prepared transaction.
+    pub fn resolve(&mut self, link: u32, global_id: &[u8], fail: bool) -> Result<u64, Mistake> {
+        let mut bytes = Vec::new();
+        TransactionRequest::Resolve(Resolve { global_id, fail }).encode(&mut bytes);
         self.control(link, bytes)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::broker::{Broker, Moved, Outcome, Unknown};
+use crate::broker::{Broker, Moved, Outcome, Unknown, Unresolved};
 use crate::durability::Needs;
 use crate::engine::Engine;
 use crate::hash::Map;
@@ -199,5 +199,15 @@ impl Engine {
         let moved = self.broker.move_messages(vhost, queue, to, count);
         self.work();
         moved
+    }
+
+    /// Ends a prepared transaction (`Broker::resolve`).
+    pub fn resolve(&mut self, global_id: &[u8], commit: bool) -> Result<(), Unresolved> {
+        self.broker.work_left = self.broker.limits.work_max;
+        self.broker.begin_session();
+        let resolved = self.broker.resolve(global_id, commit);
+        self.locals.stored = self.broker.end_session();
+        self.work();
+        resolved
     }
 }

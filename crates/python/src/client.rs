@@ -339,6 +339,16 @@ impl Client {
         self.native.0.discharge(link, txn, fail).map_err(|mistake| local_error(py, &mistake.to_string()))
     }
 
+    /// Has a transaction wait under a global id.
+    fn prepare(&mut self, py: Python<'_>, link: u32, txn: &[u8], global_id: &[u8]) -> PyResult<u64> {
+        self.native.0.prepare(link, txn, global_id).map_err(|mistake| local_error(py, &mistake.to_string()))
+    }
+
+    /// Ends one that waits.
+    fn resolve(&mut self, py: Python<'_>, link: u32, global_id: &[u8], fail: bool) -> PyResult<u64> {
+        self.native.0.resolve(link, global_id, fail).map_err(|mistake| local_error(py, &mistake.to_string()))
+    }
+
     /// Gives a message up.
     fn forget(&mut self, link: u32, number: u64) -> bool {
         self.native.0.forget(link, number)

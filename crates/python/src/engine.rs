@@ -13,6 +13,7 @@ use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
 use weft_columns::Constants;
+use weft_engine::Engine as Native;
 use weft_engine::broker::Outcome;
 use weft_engine::conn::ConnId;
 use weft_engine::convert;
@@ -21,7 +22,6 @@ use weft_engine::message::{Body, Kind, Message, Name, Traits};
 use weft_engine::session::amqp10::Dial;
 use weft_engine::stats::Spans;
 use weft_engine::stream::start::Start;
-use weft_engine::{Engine as Native, Limits};
 use weft_journal::{Files, Recovered};
 use weft_wire::amqp091::properties::{Properties, peek};
 
@@ -29,7 +29,9 @@ use crate::changes::{binding, change};
 use crate::disk::DiskJob;
 use crate::errors::{local_error, unavailable};
 use crate::events::Classes;
+use crate::limits::limits;
 use crate::log::{self, ArrowStream, Asked};
+use crate::prepared;
 use crate::reading::{self, Scan, rows};
 use crate::tables;
 
@@ -63,39 +65,6 @@ pub(crate) struct Engine {
     classes: Classes,
     files: Option<Arc<Files>>,
     found: Option<Recovered>,
-}
-
-fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
-    fn get<'py, T>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
-    where
-        T: for<'x> FromPyObject<'x, 'py, Error = PyErr>,
-    {
-        object.getattr(name)?.extract()
-    }
-    Ok(Limits {
-        frame_bytes_max: get(object, "frame_bytes_max")?,
-        channels_max: get(object, "channels_max")?,
-        links_max: get(object, "links_max")?,
-        consumers_max: get(object, "consumers_max")?,
-        heartbeat_s: get(object, "heartbeat_s")?,
-        message_bytes_max: get(object, "message_bytes_max")?,
-        memory_bytes_max: get(object, "memory_bytes_max")?,
-        output_bytes_max: get(object, "output_bytes_max")?,
-        flush_bytes: get(object, "flush_bytes")?,
-        work_max: get(object, "work_max")?,
-        link_credit: get(object, "link_credit")?,
-        session_window: get(object, "session_window")?,
-        unauthenticated_s: get(object, "unauthenticated_s")?,
-        table_depth_max: get(object, "table_depth_max")?,
-        connections_max: get(object, "connections_max")?,
-        addresses_max: get(object, "addresses_max")?,
-        transactions_max: get(object, "transactions_max")?,
-        transaction_bytes_max: get(object, "transaction_bytes_max")?,
-        relay_window_s: get(object, "relay_window_s")?,
-        relay_ids_max: get(object, "relay_ids_max")?,
-        doubt_s: get(object, "doubt_s")?,
-        end_to_end_max: get(object, "end_to_end_max")?,
-    })
 }
 
 /// Runs `with` on the bytes of any buffer; plain bytes are not copied.
@@ -282,6 +251,21 @@ impl Engine {
     /// Everything that exists has been declared: what is on disk for others goes.
     fn drop_unclaimed(&mut self) {
         self.native.broker.drop_unclaimed();
+    }
+
+    /// Prepared transactions: (global id, virtual host, user, when in ms since 1970, messages, deliveries, bytes).
+    fn prepared<'py>(&self, py: Python<'py>) -> Vec<prepared::PreparedRow<'py>> {
+        prepared::prepared(py, &self.native.broker)
+    }
+
+    /// Are prepared transactions of the last life still being read?
+    fn is_recovering(&self) -> bool {
+        self.native.broker.is_recovering()
+    }
+
+    /// Carries a prepared transaction out, or undoes it; False if there is none of this id (now).
+    fn resolve(&mut self, global_id: &[u8], commit: bool) -> bool {
+        self.native.resolve(global_id, commit).is_ok()
     }
 
     /// Decisions, in order.

@@ -47,6 +47,8 @@ const LIMITS: Limits = Limits {
     addresses_max: 4,
     transactions_max: 2,
     transaction_bytes_max: 3_000,
+    prepared_max: 2,
+    prepared_bytes_max: 3_000,
     doubt_s: 5,
     end_to_end_max: 4,
     consumers_max: 6,

@@ -6,8 +6,12 @@ Start at docs/guides/client.md.
 """
 
 from weft.client.codecs import add_codec
+from weft.client.everywhere import Distributed
 from weft.client.fabric import Fabric, connect
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 
-__all__ = ["Fabric", "Message", "Receiver", "add_codec", "connect"]
+distributed = Distributed
+"""Transactions over several nodes, as `connect` is the way to one: `async with weft.distributed("orders", a, b)`."""
+
+__all__ = ["Distributed", "Fabric", "Message", "Receiver", "add_codec", "connect", "distributed"]

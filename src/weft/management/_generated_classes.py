@@ -619,6 +619,32 @@ CLASSES = (
         ),
     ),
     ManagedClass(
+        "transaction",
+        "A prepared transaction: it waits to hear whether it is committed (docs/guides/operations.md).",
+        scope="vhost",
+        needs="management",
+        properties=(
+            Field("name", "string", "Its global id, in hexadecimal after `0x` if it is no text.", "key"),
+            Field("vhost", "string", "Its virtual host.", "read"),
+            Field("user", "string", "Who prepared it.", "read"),
+            Field("since_ms", "integer", "When, in milliseconds since 1970.", "read"),
+        ),
+        statistics=(
+            Field("age_ms", "integer", "How long it has waited.", "gauge"),
+            Field("messages", "integer", "Messages that appear if it is committed.", "gauge"),
+            Field("held", "integer", "Deliveries that nobody gets while it waits.", "gauge"),
+            Field("bytes", "integer", "Memory its messages take.", "gauge"),
+        ),
+        operations=(
+            Operation("commit", "Carry it out by hand. Only if its coordinator is gone for good and is known to have decided so.", "", ()),
+            Operation("rollback", "Undo it by hand. Only if its coordinator is gone for good and is known not to have committed it.", "", ()),
+        ),
+        events=(
+            EventKind("committed", "warning", "It was carried out by hand."),
+            EventKind("rolled_back", "warning", "It was undone by hand."),
+        ),
+    ),
+    ManagedClass(
         "barrier",
         "What holds duplicates back at an exchange, a queue or the node's own links.",
         scope="vhost",

@@ -57,6 +57,10 @@ class Limits:
     """Open AMQP 1.0 transactions per connection."""
     transaction_bytes_max: int = 67_108_864
     """Bytes of messages held by the open transactions of one connection."""
+    prepared_max: int = 1_000
+    """Prepared transactions of a node that wait to be resolved; more are rolled back when they ask."""
+    prepared_bytes_max: int = 268_435_456
+    """Bytes of messages that all of them hold in memory."""
     relay_window_s: int = 600
     """How long the node remembers what came by relay links: ten minutes outlast what reconnects by itself."""
     relay_ids_max: int = 1_000_000

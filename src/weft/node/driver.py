@@ -52,6 +52,9 @@ LINGER_S = 3.0
 DRAIN_S = 5.0
 """Time all peers together have to close when the node stops."""
 
+RECOVER_S = 30.0
+"""Time the disk has to give back the promises of the last life before the node serves without them."""
+
 LOG = logging.getLogger("weft")
 """What an operator must know while the node serves; without a handler of the program's own, Python prints it."""
 
@@ -112,6 +115,7 @@ class Driver:
         self._lingering: dict[int, float] = {}
         self._reaper: asyncio.TimerHandle | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._recovered: asyncio.Future[None] | None = None
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             HangUp: self._on_hang_up,
             ReadingResumed: self._on_reading_resumed,
@@ -258,6 +262,9 @@ class Driver:
     def _on_disk_done(self, job: DiskJob) -> None:
         self.on_signals(self.engine.disk_done(job))
         self.local.disk_moved()
+        if self._recovered is not None and not self.engine.is_recovering():
+            self._recovered.set_result(None)
+            self._recovered = None
 
     def advance_soon(self) -> None:
         """Have the engine called once more in the next turn of the loop."""
@@ -385,6 +392,12 @@ class Driver:
         """Stop or resume delivery from every queue; publishers go on and queues grow."""
         self.quiesced = on
         self.apply([Quiesce(on)])
+
+    async def recover(self) -> None:
+        """Wait until the promises of the last life are known."""
+        if self.engine.is_recovering():
+            self._recovered = self._loop.create_future()
+            await asyncio.wait([self._recovered], timeout=RECOVER_S)
 
     async def stop(self) -> None:
         """Close every connection in its protocol's own way, then for good."""

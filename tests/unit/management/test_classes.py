@@ -42,6 +42,7 @@ TOLD: dict[str, tuple[str, ...]] = {
     "directory": ("created", "deleted"),
     "service": ("up",),
     "barrier": ("created", "deleted"),
+    "transaction": ("committed", "rolled_back"),
     "rule": ("created", "crossed", "deleted"),
     "query": ("progress",),
 }
@@ -87,6 +88,15 @@ async def make(node: weft.Node) -> None:
     await manager.call(caller, "node", "/", "here", "tell", progress)
 
 
+async def prepare(node: weft.Node) -> None:
+    """Two transactions that wait to be resolved."""
+    async with weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric, fabric.session() as session:
+        for name in ("kept", "undone"):
+            transaction = await session.transaction().begin()
+            await transaction.send(session.sender("payments.request.impl"), "body")
+            await transaction.prepare(name.encode())
+
+
 async def work(channel: aio_pika.abc.AbstractChannel) -> None:
     """Messages through the exchange, one of them twice, and through the stream; each is taken and accepted."""
     exchange = await channel.get_exchange("x")
@@ -122,6 +132,7 @@ async def live() -> Life:
     async with weft.Node(name="here", listen="127.0.0.1:0") as node, node.receive("weft.events/#") as events:
         manager = node.management.manager
         await make(node)
+        await prepare(node)
         connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
         await work(await connection.channel())
         await manager.tell_statistics()
@@ -132,6 +143,8 @@ async def live() -> Life:
             page = await manager.query(manager.node, item.name, Query())
             rows[item.name] = {row["name"]: row for row in page.rows}
         await connection.close()
+        for name, operation in (("kept", "commit"), ("undone", "rollback")):
+            await manager.call(manager.node, "transaction", "/", name, operation, {})
         for kind in ("binding", "queue", "rule", "directory"):
             await manager.delete(manager.node, kind, "/", COUNTED[kind][0], {})
         await hear(events, seen, WANTED)
@@ -155,6 +168,7 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "stream": ("log", {"appended": APPENDED, "read": APPENDED, "readers": 1, "next_offset": APPENDED}),
     "binding": ("x/queue/jobs/order.%23", {"matched": SENT + 1}),
     "barrier": ("queue/jobs", {"ids": SENT, "duplicate": 1}),
+    "transaction": ("kept", {"messages": 1, "held": 0}),
     "rule": ("too-long", {"fired": 1, "state": "crossed"}),
     "user": ("guest", {"connections": 1}),
     "permission": ("u", {}),

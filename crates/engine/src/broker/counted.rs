@@ -197,7 +197,7 @@ impl Broker {
 
     /// Must a queue wait until the counts are known? It is read on then.
     pub(super) fn awaits_counts(&mut self, id: QueueId) -> bool {
-        let awaits = self.counts.reads_until > 0;
+        let awaits = self.counts.reads_until > 0 || self.prepared.coming.is_some();
         if awaits && !self.counts.waiting.contains(&id) {
             self.counts.waiting.push(id);
         }
@@ -205,12 +205,13 @@ impl Broker {
     }
 
     /// The node has a disk: what was counted before this start counts again.
-    pub(super) fn find_counts(&mut self) {
-        let Some(store) = &mut self.store else { return };
-        let Some(at) = store.found.iter().position(|found| found.queue_no == NUMBER) else { return };
+    pub(super) fn find_counts(&mut self) -> bool {
+        let Some(store) = &mut self.store else { return false };
+        let Some(at) = store.found.iter().position(|found| found.queue_no == NUMBER) else { return false };
         let found = store.found.swap_remove(at);
         (self.counts.next_position, self.counts.reads_until) = (found.next_position, found.next_position);
         self.read_counts(found.first_position);
+        true
     }
 
     fn read_counts(&mut self, from: u64) {
@@ -242,6 +243,11 @@ impl Broker {
     /// Everything is known: queues are read on.
     fn counts_read(&mut self) {
         (self.counts.reads_until, self.counts.gone) = (0, Vec::new());
+        self.read_prepared();
+    }
+
+    /// Counts and promises of the last life are known.
+    pub(super) fn recovered(&mut self) {
         for id in std::mem::take(&mut self.counts.waiting) {
             if self.queues.get(id).is_some_and(Queue::is_cold) {
                 self.arrived.push(id);

@@ -213,6 +213,9 @@ impl Broker {
         }
         self.find_notes();
         self.find_delayed();
-        self.find_counts();
+        self.find_prepared();
+        if !self.find_counts() {
+            self.read_prepared();
+        }
     }
 }

@@ -10,6 +10,8 @@ mod delayed;
 mod doubt;
 mod guard;
 mod moving;
+mod prepared;
+mod promised;
 mod publish;
 mod quota;
 mod reading;
@@ -44,6 +46,7 @@ use deadletter::Dying;
 pub use deadletter::{Death, Reason};
 use delayed::Delayed;
 pub use moving::{MOVE_COUNT_MAX, Moved};
+pub use prepared::{Hold, Post, Prepared, Unresolved};
 pub use publish::Published;
 pub use quota::{Quota, Ticket};
 pub use receipts::{Ended, Fate, ReceiptId, Waiter};
@@ -206,6 +209,9 @@ pub struct Broker {
     hidden: Vec<(QueueId, u64)>,
     /// Messages are being moved by hand: that is no publishing.
     moving: bool,
+    /// What is published was promised: full queues take it, too.
+    admits: bool,
+    prepared: prepared::PreparedTable,
     /// What came by relay links.
     pub fabric: Barrier,
     route: Vec<QueueId>,
@@ -275,6 +281,8 @@ impl Broker {
             hiding: Vec::new(),
             hidden: Vec::new(),
             moving: false,
+            admits: false,
+            prepared: prepared::PreparedTable::default(),
             fabric,
             route: Vec::new(),
             requests: 0,

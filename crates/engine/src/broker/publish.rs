@@ -178,7 +178,7 @@ impl Broker {
             let part = self.part_of(id, message)?;
             return self.append(part, message, false).then_some(Offer::Taken);
         }
-        let offer = queue.offer(message, now_ns, stored);
+        let offer = queue.offer(message, now_ns, stored, self.admits);
         if let Offer::Rejected { dead_letter } = offer {
             self.unguard(id);
             if dead_letter {

@@ -86,6 +86,9 @@ impl Broker {
 
     /// Reads the next piece for a search. False if it is yet to come, or if there is none.
     fn read_piece(&mut self, id: QueueId, consumer: ConsumerId, scan: &mut Scan) -> bool {
+        if self.awaits_counts(id) {
+            return false;
+        }
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(id)) else { return false };
         let Some(cold) = queue.cold.filter(|_| !scan.reading) else { return false };
         let passed = self.consumers.get_mut(consumer).map_or(0, |consumer| consumer.cursor.position());

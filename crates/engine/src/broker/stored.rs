@@ -71,6 +71,10 @@ pub enum ReadFor {
     Delayed(u64),
     /// Counts of failed deliveries, from this position of their records on.
     Counts(u64),
+    /// Prepared transactions of the last life.
+    Prepared,
+    /// A delivery that one of them holds.
+    Held,
     /// A consumer that searches behind the window of its queue, from this position on.
     Search(ConsumerId, u64),
 }
@@ -303,6 +307,7 @@ impl Broker {
         let cold = Cold { next, count: found.messages, bytes: found.body_bytes, known, reading: false };
         queue.resume(known, cold);
         self.find_doubts(id, known);
+        self.hold_stored(id);
         self.touch(id);
     }
 
@@ -352,6 +357,8 @@ impl Broker {
             ReadFor::Offsets(from) => self.offsets_came(from, &done.messages),
             ReadFor::Delayed(from) => self.delayed_came(from, &done.messages),
             ReadFor::Counts(from) => self.counts_came(from, &done.messages),
+            ReadFor::Prepared => self.prepared_came(&done.messages),
+            ReadFor::Held => self.held_came(&done.messages),
             ReadFor::Search(id, from) => self.piece_came(id, from, &done.messages, done.damaged.len() as u64),
         }
         if let (Some(store), Some(bytes)) = (&mut self.store, done.messages.into_bytes()) {

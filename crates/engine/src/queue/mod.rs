@@ -288,10 +288,11 @@ impl Queue {
         message.traits.durable && self.settings.durable && self.settings.durability != Some(Durability::Memory)
     }
 
-    /// Takes a message in, or refuses it. What is too much then is left for `pop_excess`, after delivery.
+    /// Takes a message in, or refuses it; not one that `must` in. What is too much then is left for `pop_excess`, after
+    /// delivery.
     #[inline]
-    pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64, stored: bool) -> Offer {
-        if self.settings.overflow != Overflow::DropHead && self.is_full(message.body_len()) {
+    pub fn offer(&mut self, message: &Rc<Message>, now_ns: u64, stored: bool, must: bool) -> Offer {
+        if self.settings.overflow != Overflow::DropHead && !must && self.is_full(message.body_len()) {
             self.counters.dropped += 1;
             return Offer::Rejected { dead_letter: self.settings.overflow == Overflow::RejectPublishDeadLetter };
         }

@@ -35,6 +35,6 @@ pub use sasl::{SaslFrame, encode_sasl};
 pub use sections::MessageId;
 pub use symbol::{Symbol, Symbols};
 pub use terminus::{AttachTarget, LifetimePolicy};
-pub use transaction::TransactionRequest;
+pub use transaction::{Prepare, Resolve, TransactionRequest};
 pub use value::{Array, DEPTH_MAX, Described, List, Map, Timestamp, Value};
 pub use writer::{Compound, MapBuf};

@@ -86,6 +86,11 @@ class Transaction:
             raise LocalProtocolError("the transaction has not begun, or is over")
         return self._id
 
+    @property
+    def is_open(self) -> bool:
+        """Has it begun, and is it neither over nor prepared?"""
+        return self._id is not None
+
     def begin(self) -> Self:
         """Declare it."""
         ticket = Ticket(monotonic() + TIMEOUT_S)
@@ -108,6 +113,16 @@ class Transaction:
     def rollback(self) -> None:
         """Let none of it happen."""
         self._discharge(True)
+
+    def prepare(self, global_id: bytes) -> None:
+        """Promise that all of it can happen, and wait for `Session.resolve`, on this connection or another; Undelivered
+        if that cannot be, and then none of it happens.
+        """
+        txn, self._id = self.id, None
+        machine = self._coordinator.core.machine
+        ticket = Ticket(monotonic() + TIMEOUT_S)
+        self._coordinator.control(lambda link: machine.prepare(link, txn, global_id), ticket)
+        ticket.wait()
 
     def _discharge(self, fail: bool) -> None:
         txn, self._id = self.id, None
@@ -176,9 +191,22 @@ class Session:
 
     def transaction(self) -> Transaction:
         """A transaction of the node's, on this session."""
+        return Transaction(self._control_link())
+
+    def resolve(self, global_id: bytes, *, fail: bool = False) -> None:
+        """Carry out a prepared transaction, or undo it, whichever connection prepared it; Undelivered if there is none
+        (condition `amqp:transaction:unknown-id`).
+        """
+        coordinator = self._control_link()
+        machine = coordinator.core.machine
+        ticket = Ticket(monotonic() + TIMEOUT_S)
+        coordinator.control(lambda link: machine.resolve(link, global_id, fail), ticket)
+        ticket.wait()
+
+    def _control_link(self) -> Outlet:
         if self._coordinator is None or self._coordinator.error is not None:
             self._coordinator = self._outlet(None, name=None, coordinator=True)
-        return Transaction(self._coordinator)
+        return self._coordinator
 
     def _outlet(self, address: str | None, *, name: str | None, **options: Any) -> Outlet:
         core = self._fabric.core

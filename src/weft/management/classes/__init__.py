@@ -16,6 +16,7 @@ from weft.management.classes.parameters import GlobalParameters, Parameters
 from weft.management.classes.policies import PoliciesClass
 from weft.management.classes.queues import Queues, Streams
 from weft.management.classes.rules import Rules
+from weft.management.classes.transactions import Transactions
 from weft.management.classes.users import PermissionsClass, TopicPermissions, Users
 from weft.management.manager import Manager
 from weft.management.peers import Peers
@@ -34,6 +35,7 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("stream", Streams(manager))
     manager.register("binding", Bindings(manager))
     manager.register("barrier", Barriers(manager))
+    manager.register("transaction", Transactions(manager))
     manager.register("user", Users(manager, peers))
     manager.register("permission", PermissionsClass(manager))
     manager.register("topic_permission", TopicPermissions(manager))

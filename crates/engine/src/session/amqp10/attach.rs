@@ -48,8 +48,12 @@ pub(super) type Refusal = (Symbol<'static>, String);
 
 pub(super) const OUTCOMES: [Symbol<'static>; 4] =
     [outcome_name::ACCEPTED, outcome_name::REJECTED, outcome_name::RELEASED, outcome_name::MODIFIED];
-const TRANSACTIONS: [Symbol<'static>; 3] =
-    [txn_capability::LOCAL_TRANSACTIONS, txn_capability::MULTI_TXNS_PER_SSN, txn_capability::MULTI_SSNS_PER_TXN];
+const TRANSACTIONS: [Symbol<'static>; 4] = [
+    txn_capability::LOCAL_TRANSACTIONS,
+    txn_capability::MULTI_TXNS_PER_SSN,
+    txn_capability::MULTI_SSNS_PER_TXN,
+    Symbol("weft:two-phase"),
+];
 
 impl Session {
     pub(super) fn on_attach(
@@ -305,7 +309,7 @@ impl Session {
     ) -> Result<(), Refusal> {
         let asked = attach.source.unwrap_or_default();
         let queue = usable_queue(io, broker, self.vhost, plan.queue.as_deref().unwrap_or_default())?;
-        let mut consumer = consumer_of(io, queue, number, attach, plan)?;
+        let mut consumer = consumer_of(io, broker, queue, number, attach, plan)?;
         if let Some((reader, marked)) = reading(broker, queue, attach)? {
             (consumer.reader, consumer.filter) = (Some(reader), Filter::and_marked(consumer.filter, marked));
         }
@@ -431,6 +435,7 @@ fn answer_to<'a>(attach: &Attach<'a>, broker: &Broker) -> Attach<'a> {
 /// The consumer behind an outlet.
 fn consumer_of(
     io: &Io,
+    broker: &Broker,
     queue: QueueId,
     number: u16,
     attach: &Attach<'_>,
@@ -447,6 +452,10 @@ fn consumer_of(
     (consumer.browse, consumer.discards) = (plan.browse, plan.discard);
     let priority = attach.properties.and_then(|map| map.get("rabbitmq:priority").or_else(|| map.get("x-priority")));
     consumer.priority = priority.and_then(|value| value.as_i64()).map_or(0, |p| p.clamp(-1 << 30, 1 << 30) as i32);
+    consumer.exclusive = flag_of(attach, "x-exclusive");
+    if consumer.exclusive && broker.queues.get(queue).is_some_and(|queue| !queue.ring.is_empty()) {
+        return Err((condition::RESOURCE_LOCKED, "the queue has other consumers".to_owned()));
+    }
     Ok(consumer)
 }
 

@@ -16,7 +16,7 @@ use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
 use super::settle::{Posted, Told, Verdict};
 use super::{Fault, Place, Session, condition_of};
-use crate::broker::{Broker, Published, Route};
+use crate::broker::{Broker, Post, Published, Route};
 use crate::conn::{Io, Wait};
 use crate::event::Event;
 use crate::memory::Charge;
@@ -74,6 +74,16 @@ pub(super) struct Finished {
 }
 
 impl Finished {
+    pub(super) fn is_reply(&self) -> bool {
+        is_reply(&self.message)
+    }
+
+    /// The same by names, which are still right after a restart.
+    pub(super) fn promised(self, broker: &Broker) -> Post {
+        let exchange = broker.exchanges.get(self.exchange).map_or_else(|| broker.no_name(), |found| found.name.clone());
+        Post { exchange, message: self.message, more_keys: self.more_keys, delay_ms: self.delay_ms }
+    }
+
     /// Why one of its further keys is not for this principal.
     #[inline]
     fn refused_copy(&self, broker: &Broker, principal: u32) -> Option<Verdict> {

@@ -36,6 +36,15 @@ pub(super) struct Decision {
 }
 
 impl Decision {
+    pub(super) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Does it add something to the message?
+    pub(super) fn annotates(&self) -> bool {
+        self.annotations.is_some()
+    }
+
     pub(super) const RELEASED: Self =
         Self { outcome: Outcome::Returned { failed: false }, fate: None, annotations: None };
 

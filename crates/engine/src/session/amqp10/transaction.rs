@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_wire::amqp10::{TransactionRequest, TransactionalState, condition};
+use weft_wire::amqp10::{Prepare, Resolve, TransactionRequest, TransactionalState, condition};
 
 use super::incoming::Delivery;
 use super::link::Link;
@@ -14,7 +14,7 @@ use super::publish::{self, Finished};
 use super::settle::{Decision, Told, Verdict, settle_held};
 use super::unsettled::Held;
 use super::{Fault, Place, Session};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Hold, Outcome, Prepared, Unresolved};
 use crate::conn::Io;
 use crate::hash::Map;
 use crate::queue::{Overflow, QueueId};
@@ -37,6 +37,17 @@ pub(super) struct Transaction {
     bytes: u64,
     /// It asked for too much and can only be rolled back.
     doomed: bool,
+}
+
+impl Transaction {
+    /// Why it cannot be kept under a global id.
+    fn cannot_wait(&self) -> Option<&'static str> {
+        if self.published.iter().any(Finished::is_reply) {
+            return Some("a direct reply cannot be prepared: who waits for it may be gone");
+        }
+        let odd = |retired: &Retired| retired.decision.annotates() || retired.held.entry.reader > 0;
+        self.retired.iter().any(odd).then_some("outcomes that annotate, and reading of streams, cannot be prepared")
+    }
 }
 
 /// A delivery that is settled if the transaction is.
@@ -86,6 +97,8 @@ impl Session {
                 Some(id) => self.commit(io, broker, id),
                 None => Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction"),
             },
+            Ok(TransactionRequest::Prepare(prepare)) => self.prepare(io, broker, &prepare),
+            Ok(TransactionRequest::Resolve(resolve)) => resolve_prepared(io, broker, &resolve),
             Err(error) => return Err(Fault::link(place.1, error.condition(), error.to_string())),
         };
         if let Some(channel) = self.channel(place.0) {
@@ -177,6 +190,47 @@ impl Session {
         Verdict::Accepted
     }
 
+    /// Lets go of a transaction that promises to be committed, if it can.
+    fn prepare(&mut self, io: &mut Io, broker: &mut Broker, asked: &Prepare<'_>) -> Verdict {
+        let open = self.transactions.find(asked.txn_id).and_then(|id| Some((id, self.transactions.open.get(&id)?)));
+        let Some((id, transaction)) = open else {
+            return Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction");
+        };
+        let owner = broker.principal(io.principal).map(|own| (own.user.clone(), own.vhost));
+        let place = owner.and_then(|(user, vhost)| Some((user, broker.vhosts.get(vhost)?.name.clone())));
+        let obstacle = match (transaction.doomed, transaction.cannot_wait()) {
+            (true, _) => Some("it held too much"),
+            (_, Some(text)) => Some(text),
+            _ if !fits(broker, &transaction.published) => Some("a queue is full and takes no more messages"),
+            _ => broker.cannot_prepare(asked.global_id, transaction.bytes),
+        };
+        let (Some((user, vhost)), None) = (place, obstacle) else {
+            self.roll_back(broker, id);
+            return Verdict::rejected(condition::TRANSACTION_ROLLBACK, obstacle.unwrap_or("nobody asks"));
+        };
+        let Some(transaction) = self.transactions.take(id) else { return Verdict::Released };
+        let mut prepared = Prepared::new(user, vhost, broker.wall_ns / 1_000_000);
+        prepared.bytes = transaction.bytes;
+        prepared.posts = transaction.published.into_iter().map(|finished| finished.promised(broker)).collect();
+        for Retired { number, id, held, decision, settled } in transaction.retired {
+            let stored = broker.queues.get(held.queue).filter(|_| held.entry.stored);
+            let (queue_no, position) = (stored.map_or(0, |queue| queue.settings.number), held.entry.position);
+            let (queue, outcome) = (Some(held.queue), decision.outcome());
+            prepared.holds.push(Hold { queue, queue_no, position, outcome, entry: Some(held.entry) });
+            if !settled {
+                self.tell_settled(io, number, id);
+            }
+        }
+        io.direct &= broker.store.is_none();
+        match broker.prepare(asked.global_id, prepared) {
+            None => Verdict::Accepted,
+            Some(back) => {
+                broker.end_holds(back.holds, false);
+                Verdict::rejected(condition::TRANSACTION_ROLLBACK, "the disk does not take it")
+            }
+        }
+    }
+
     /// Forgets a transaction; deliveries whose link is still there are as they were before.
     fn roll_back(&mut self, broker: &mut Broker, id: u64) {
         let Some(transaction) = self.transactions.take(id) else { return };
@@ -201,6 +255,24 @@ impl Session {
         if let Some(channel) = self.channel(number).filter(|channel| !channel.ending) {
             channel.report(io, number, Told::settled(id));
             self.owe(number);
+        }
+    }
+}
+
+/// Ends a prepared transaction, whoever prepared it.
+fn resolve_prepared(io: &mut Io, broker: &mut Broker, asked: &Resolve<'_>) -> Verdict {
+    let resolved = broker.resolve_as(io.principal, asked.global_id, !asked.fail);
+    io.direct &= broker.store.is_none();
+    match resolved {
+        Ok(()) => Verdict::Accepted,
+        Err(Unresolved::Unknown) => {
+            Verdict::rejected(condition::TRANSACTION_UNKNOWN_ID, "no such transaction is prepared here")
+        }
+        Err(Unresolved::NotYours) => {
+            Verdict::rejected(condition::UNAUTHORIZED_ACCESS, "another user has prepared this transaction")
+        }
+        Err(Unresolved::NotYet) => {
+            Verdict::rejected(condition::RESOURCE_LOCKED, "prepared transactions are being read, try again")
         }
     }
 }
