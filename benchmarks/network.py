@@ -1,9 +1,9 @@
 """The measure `network`: what several nodes do together, beside what one does alone.
 
-Owns five cases: round trips over a gateway and a remote, the split between a fast and a slow remote, how soon a binding
-brings traffic, ten thousand bindings, and a gateway that is killed. Each starts nodes of its own, as processes, and
-returns figures; rows and targets are made of them here. It must never wait for a guess: a case begins when messages
-have been seen to go through.
+Owns its cases: round trips over a gateway and a remote, responses beside too many requests, the split between a fast
+and a slow remote, how soon a binding brings traffic, ten thousand bindings, and a gateway that is killed. Each starts
+nodes of its own, as processes, and returns figures; rows and targets are made of them here. It must never wait for a
+guess: a case begins when messages have been seen to go through.
 Rule: a node's peer is another node of the same build, so only the round trips are figures beside something else.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +43,9 @@ TALK_MS = {
 """Mean round trip through one node by size in bytes, as the talk's table has it: two machines, 1 Gb/s."""
 TRIPS = 3_000
 CORES = os.sched_getaffinity(0)
+TRIPS_FOR_P99 = 5_000
+FULL = 1_000
+FLOOD_PER_S = 10_000
 FAST_S, SLOW_S = 0.01, 0.02
 SHARED = 600
 PROBES = 50
@@ -91,7 +95,7 @@ exchange = "{exchange}"
 
 def network(bench: Bench, quick: bool) -> list[Row]:
     """All cases."""
-    rows = _round_trips(bench, quick)
+    rows = [*_round_trips(bench, quick), *_isolation(bench)]
     cases: list[tuple[Callable[[Fabric], Run], Callable[[Run], list[Row]]]] = [
         (split, _split_rows), (bindings, _binding_rows), (takeover, _takeover_rows),
     ]  # fmt: skip
@@ -199,6 +203,47 @@ def _trip_nodes(nodes: Fabric, here: int, there: int) -> dict[str, int | str]:
     pids = f"{nodes.nodes['gateway'].pid},{nodes.nodes['remote'].pid}"
     port = nodes.port("remote")
     return {"echo_port": port, "pid": pids, "queue": "work", "reply_exchange": REPLIES, "leave": 1}
+
+
+# requests and responses within one node
+
+
+def _isolation(bench: Bench) -> list[Row]:
+    """Round trips of responses, alone and while more requests arrive than anybody takes."""
+    here, there = min(CORES), max(CORES)
+    with fabric() as nodes:
+        with on_core(here):
+            add(nodes, "one")
+        channel = nodes.channel("one")
+        channel.queue_declare("work", arguments={"x-max-length": FULL})
+        channel.queue_bind("work", REQUESTS, "work")
+        broker = Broker("weft", nodes.port("one"), nodes.nodes["one"].pid, ready_s=0)
+
+        def calm() -> Run:
+            with on_core(there):
+                return bench.load("load091", "rtt", broker, {"count": TRIPS_FOR_P99})
+
+        def overloaded() -> Run:
+            words = [
+                f"port={broker.port}",
+                f"rate={FLOOD_PER_S}",
+                f"secs={WAIT_S}",
+                f"exchange={REQUESTS}",
+                "queue=work",
+            ]
+            with on_core(there):
+                flood = subprocess.Popen([str(bench.programs / "load091"), "flood", *words])
+            try:
+                return calm()
+            finally:
+                flood.terminate()
+                flood.wait()
+
+        runs = bench.turns({"calm": calm, "weft": overloaded})
+    before, with_it = (statistics.median(run["p99_us"] for run in runs[name]) for name in ("calm", "weft"))
+    change = (with_it / before - 1) * 100
+    what = f"{FLOOD_PER_S:,} requests a second that nobody takes: change of the p99 of other round trips"
+    return [Row(what, "%", {"weft": change}, "< 20 %", change < 20)]
 
 
 # two remotes, one twice as fast

@@ -322,6 +322,23 @@ static void paced(void) {
     hang_up(connection);
 }
 
+/* The same rate, to an exchange, and nobody takes anything. */
+static void flood(void) {
+    double rate = number("rate"), secs = number("secs");
+    connection_t connection = dial();
+    flow_start();
+    long sent = 0;
+    for (; sent < rate * secs; sent++) {
+        double early = flow.started_s + sent / rate - now_s();
+        if (early > 0) nap(early);
+        publish_to(connection, text("exchange"), queue_name, body, size, TRANSIENT);
+    }
+    report_open("flood");
+    report("sent", sent);
+    report_close();
+    hang_up(connection);
+}
+
 static void fence(connection_t connection);
 
 static void backlog(void) {
@@ -591,6 +608,7 @@ static const struct mode modes[] = {
     {"thr", thr, "transient messages, no confirms, consumer without acks (size, count or secs, fast, queues)"},
     {"reliable", reliable, "durable queue, persistent, confirmed, acknowledged (window, prefetch, ack_every, qtype)"},
     {"paced", paced, "rate messages a second, whatever happens; their age on arrival (rate, secs, size)"},
+    {"flood", flood, "rate messages a second to an exchange, taken by nobody (rate, secs, size, exchange, queue)"},
     {"rtt", rtt, "client, queue, echo, reply queue, client; one at a time (size, count, echo_port, reply_exchange, leave)"},
     {"churn", churn, "connect, open a channel, publish one, close (workers, secs)"},
     {"conns", conns, "idle connections: memory of each, round trips before and with them (conns, trips, hold)"},
@@ -620,12 +638,13 @@ static struct option options[] = {
     {"durable", "0", "1: a durable queue, persistent messages (backlog, drain)"},
     {"leave", "0", "1: leave the messages where they are (backlog), use queues that are there (rtt)"},
     {"echo_port", "", "where the echo of rtt is, if not at the same broker; something must carry messages between"},
+    {"exchange", "", "what mode flood publishes to, with the queue's name as key"},
     {"reply_exchange", "", "what the echo publishes to; the reply queue's name is the key"},
     {"window", "1000", "messages published and not yet confirmed"},
     {"prefetch", "1000", "messages delivered and not yet acknowledged"},
     {"ack_every", "100", "acknowledge so many at once"},
     {"readers", "3", "readers in mode stream"},
-    {"rate", "5000", "messages a second in mode paced"},
+    {"rate", "5000", "messages a second in modes paced and flood"},
     {"workers", "4", "clients at once in mode churn"},
     {"conns", "5000", "connections in mode conns"},
     {"trips", "0", "round trips before, and with, the idle connections"},
