@@ -46,7 +46,7 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
         states = {"pulled": "flowing", "pushed": "flowing", "reflected": "comparing", "pattern": "refused"}
         until(lambda: {row["name"]: row["state"] for row in fabric.rows("here", "route")} == states)
         causes = {row["name"]: row["cause"] for row in fabric.rows("here", "route")}
-        assert "use static routes" in causes["reflected"]
+        assert "use static routes, or name its management" in causes["reflected"]
         assert "one key" in causes["pattern"]
         for number in range(100):
             properties = pika.BasicProperties(delivery_mode=2, correlation_id=str(number))
@@ -58,6 +58,70 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
         assert theirs.basic_get("from.weft")[0] is None
         until(lambda: theirs.queue_declare("to.weft", passive=True).method.message_count == 0)
     connection.close()
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[tuple[peers.Peer, str]]:
+    """A RabbitMQ with its management, and where that answers."""
+    if not peers.rabbitmq_installed():
+        pytest.skip("needs Debian's rabbitmq-server")
+    port = peers.free_port()
+    where = f'[{{rabbitmq_management, [{{tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}]}}]}}].'
+    peer = peers.start_rabbitmq(tmp_path / "managed", ("rabbitmq_amqp1_0", "rabbitmq_management"), where)
+    yield peer, f"http://127.0.0.1:{port}"
+    peer.stop()
+
+
+def test_bindings_here_are_followed_there(tmp_path: Path, managed: tuple[peers.Peer, str]) -> None:
+    rabbit, management = managed
+    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
+    theirs = connection.channel()
+    theirs.confirm_delivery()
+    theirs.exchange_declare("news", "topic", durable=True)
+
+    def is_wanted(key: str) -> bool:
+        try:
+            theirs.basic_publish("news", key, key, pika.BasicProperties(delivery_mode=2), mandatory=True)
+        except pika.exceptions.UnroutableError:
+            return False
+        return True
+
+    with Fabric(tmp_path) as fabric:
+        fabric.add("here")
+        ours = fabric.channel("here")
+        ours.exchange_declare("news", "topic", durable=True)
+        ours.queue_declare("work", durable=True)
+        ours.queue_bind("work", "news", "mine.*")
+        weft, url = "--url " + fabric.url("here"), f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
+        fabric.command(f"weft link {weft} add rabbit {url} --retry-max-s 1 --management {management}")
+        fabric.command(f"weft route {weft} add dynamic rabbit --exchange news --name followed")
+        until(lambda: is_wanted("mine.x"))
+        assert not is_wanted("yours.y.z")
+        ours.queue_bind("work", "news", "yours.#")
+        until(lambda: is_wanted("yours.y.z"))
+        ours.queue_unbind("work", "news", "mine.*")
+        until(lambda: not is_wanted("mine.x"))
+        fabric.until_flowing("here")
+        until(lambda: ours.queue_declare("work", passive=True).method.message_count >= 2)
+        fabric.kill("here")
+        assert is_wanted("yours.while.away"), "what is wanted here waits there"
+        fabric.restart("here")
+        keys: set[str] = set()
+        until(lambda: "yours.while.away" in keys or keys.update(_keys(fabric.channel("here"))))
+        assert {"mine.x", "yours.y.z"} <= keys
+        fabric.command(f"weft route {weft} del followed")
+        until(lambda: not is_wanted("yours.y.z"))
+    connection.close()
+
+
+def _keys(channel: pika.adapters.blocking_connection.BlockingChannel) -> set[str]:
+    """Bodies in the queue `work`, which came under keys of the same name."""
+    found = set()
+    while (got := channel.basic_get("work", auto_ack=True))[0] is not None:
+        assert got[0].routing_key == got[2].decode()
+        found.add(got[2].decode())
+    channel.connection.close()
+    return found
 
 
 def _drain(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str, count: int) -> list[object]:

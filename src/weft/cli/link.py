@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--heartbeat-s", type=int)
     add.add_argument("--retry-max-s", type=int)
     add.add_argument("--tls-ca", metavar="FILE")
+    add.add_argument("--management", metavar="URL", help="of a RabbitMQ: dynamic routes from it bind by this")
     add.add_argument("--transient", dest="durable", action="store_false", default=True, help="forget it at a restart")
     words.add_parser("del", help="take a link away").add_argument("name")
     words.add_parser("list", help="every link, and what it is doing")
@@ -36,7 +37,8 @@ def run(options: argparse.Namespace) -> int:
     async def work(management: Management) -> int:
         match options.word:
             case "add":
-                values = remote.given(options, "urls", "role", "heartbeat_s", "retry_max_s", "tls_ca", "durable")
+                names = ("urls", "role", "heartbeat_s", "retry_max_s", "tls_ca", "management", "durable")
+                values = remote.given(options, *names)
                 row = await management.create("uplink", options.name, values)
                 print(f"link {options.name}: {row['state']}, {row['cause']}")
             case "del":

@@ -94,6 +94,7 @@ ENTITIES = (
             Attribute("role", "string", "What the peer is to this node, for maps: `gateway`, `remote`, `infra`, `core`, ….`gateway` is also where services that start here announce themselves.", default=""),
             Attribute("heartbeat_s", "integer", "A peer that says nothing for twice this long is taken for dead.", default=5, min=1, max=3600),
             Attribute("retry_max_s", "integer", "The longest wait between two attempts to connect.", default=30, min=1, max=86400),
+            Attribute("management", "string", "Where the management of a RabbitMQ answers, such as `http://host:15672`; dynamic routes from it bind by that, with the user of the link.", default=""),
             Attribute("tls_ca", "string", "File with the certificates that may sign the peer's; empty: the system's.", default=""),
         ),
     ),

@@ -20,6 +20,7 @@ from weft.federation.bridges import bridge_name, pushed_bridge_name
 from weft.federation.carriers import Carrier, Carriers
 from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
+from weft.federation.followers import Followers, Mirror
 from weft.federation.reach import Key
 from weft.federation.records import Link, Route
 from weft.federation.reflections import Outcome, Reflections, Told
@@ -72,7 +73,7 @@ class Left:
     node: str
 
 
-Step = Change | Dial | Hangup | Post | Joined | Left
+Step = Change | Dial | Hangup | Post | Joined | Left | Mirror
 
 
 class Federation:
@@ -92,6 +93,7 @@ class Federation:
         """Why a pushed dynamic route does not flow, by its name."""
         self._carriers = Carriers(chance)
         self._reflections = Reflections(node, desk)
+        self._followers = Followers(node)
         self._invite_ns = 0
         self._replies: dict[str, tuple[str, str]] = {}
         """(virtual host, queue) at this node by which a neighbour that linked to us is answered."""
@@ -145,6 +147,8 @@ class Federation:
             raise Refused(f"no route '{name}'", 404)
         uplink = self._uplinks[route.link]
         steps: list[Step] = [*self._carriers.close(name), *self._tell(self._reflections.remove(name))]
+        if self._followers.drop(name):
+            steps.append(self._followers.mirror(route, uplink.link.management, uplink.peer, [], is_over=True))
         if route.direction == "push" and route.kind == "dynamic":
             facts = {"route": name, "exchange": route.from_exchange, "invited": True}
             said = Said("withdraw", uplink.peer_name, facts)
@@ -238,7 +242,7 @@ class Federation:
                 uplink = self._uplinks[route.link]
                 if _is_pushed(route) and uplink.state == "operational" and not self._carriers.of(route.name):
                     steps += self._start_route(uplink, route, now_ns)
-        return [*steps, *self._tell(self._reflections.verify(now_ns))]
+        return [*steps, *self._tell(self._reflections.verify(now_ns)), *self._follow_bindings(now_ns)]
 
     def due_ns(self, now_ns: int) -> int:
         """When `tick` wants to be called next."""
@@ -248,15 +252,24 @@ class Federation:
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
         """A binding was made or undone at this node; `flush` tells sources of it."""
         self._reflections.on_binding(vhost, exchange, destination, key, is_bound)
+        self._followers.mark(vhost, exchange)
 
     @property
     def is_dirty(self) -> bool:
         """Is `flush` to be called soon?"""
-        return self._reflections.is_dirty
+        return self._reflections.is_dirty or self._followers.is_dirty
 
-    def flush(self) -> list[Step]:
+    def flush(self, now_ns: int) -> list[Step]:
         """Tell sources what has changed in this turn."""
-        return self._tell(self._reflections.flush())
+        return [*self._tell(self._reflections.flush()), *self._follow_bindings(now_ns)]
+
+    def on_mirrored(self, route: str, cause: str, is_good: bool, now_ns: int) -> list[Step]:
+        """A queue at another broker is bound as it was to be, or is not."""
+        found = self._followers.told(route, cause, is_good, now_ns)
+        if found is None or self._carriers.of(route):
+            return []
+        uplink = self._uplinks[found.link]
+        return [self._pull(uplink, found, queue_place(uplink.product, self._followers.queue(found)))]
 
     def tell(self, node: str, bodies: Sequence[bytes]) -> list[Step]:
         """Send control messages to a neighbour; nothing if it is none."""
@@ -272,6 +285,7 @@ class Federation:
 
     def on_control(self, vhost: str, said: Said, now_ns: int) -> list[Step]:
         """A control message arrived in a virtual host of this node."""
+        self._followers.mark()  # neighbours ask for keys, and give them up
         match said.op:
             case "hello":
                 return self._on_hello(vhost, said)
@@ -323,6 +337,7 @@ class Federation:
 
     def _lose(self, uplink: Uplink, cause: str) -> None:
         self._carriers.lose(uplink.link.name)
+        self._followers.drop_link(uplink.link.name)
         self._reflections.stop(uplink.link.name, cause)
 
     def _hang_up(self, uplink: Uplink, now_ns: int) -> list[Step]:
@@ -410,8 +425,12 @@ class Federation:
         return steps
 
     def _start_dynamic(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
+        if not uplink.is_weft and uplink.link.management and route.direction == "pull":
+            self._followers.add(route)
+            return self._follow_bindings(now_ns)
         if not uplink.is_weft:
-            cause = f"{uplink.peer_name} is {uplink.product or 'no weft node'}: use static routes"
+            help_ = "use static routes, or name its management in the link"
+            cause = f"{uplink.peer_name} is {uplink.product or 'no weft node'}: {help_}"
             self._reflections.stop(route.link, cause)
             self._causes[route.name] = cause
             return []
@@ -423,6 +442,21 @@ class Federation:
         places = {"exchange": route.exchange, "source_exchange": route.from_exchange, "relay": route.relay}
         keep = {"durable": route.durable, "expires_ms": route.expires_ms}
         return self.tell(uplink.peer_name, [control.encode("invite", self.node, route=route.name, **places, **keep)])
+
+    def _follow_bindings(self, now_ns: int) -> list[Step]:
+        """Have other brokers bind what is wanted here."""
+        steps: list[Step] = []
+        for route in self._followers.take_due(now_ns):
+            uplink = self._uplinks[route.link]
+            if self._desk.exchange_type(route.vhost, route.exchange) == "headers":
+                self._followers.told(
+                    route.name, "bindings of a headers exchange have no keys to ask for", False, now_ns
+                )
+                continue
+            reach = self._reflections.reach(route.vhost, route.exchange)
+            keys = [key for key in reach.all_keys() if reach.paths(key, uplink.peer_name)]
+            steps.append(self._followers.mirror(route, uplink.link.management, uplink.peer, keys))
+        return steps
 
     # routes
 
@@ -524,6 +558,8 @@ class Federation:
         elif uplink.state == "operational":
             state = "comparing" if route.kind == "dynamic" else "refused"
             cause = announcer.cause if announcer else self._causes.get(route.name, "")
+        if route.name in self._followers:
+            cause = (carriers[0].cause if carriers else "") or self._followers.cause(route.name)
         return {
             "name": route.name,
             "vhost": route.vhost,

@@ -83,6 +83,8 @@ class Link:
     """The longest wait between two attempts."""
     tls_ca: str = ""
     """File with the certificates that may sign the peer's; the system's if empty."""
+    management: str = ""
+    """Where a RabbitMQ's management answers (http://host:15672): dynamic routes from it bind by that."""
 
     def __post_init__(self) -> None:
         _check_name("link", self.name)
@@ -92,6 +94,8 @@ class Link:
             raise ConfigError(f"link {self.name!r} has more than {URLS_MAX} urls")
         for url in self.urls:
             parse_url(url)
+        if self.management and not self.management.startswith(("http://", "https://")):
+            raise ConfigError(f"link {self.name!r}: management is http://host:port or https://…")
         _check_range(f"link {self.name!r}: heartbeat_s", self.heartbeat_s, 1, 3_600)
         _check_range(f"link {self.name!r}: retry_max_s", self.retry_max_s, 1, 86_400)
 

@@ -215,6 +215,7 @@ CLASSES = (
             Field("heartbeat_s", "integer", "A peer silent for twice this long is dead.", "write"),
             Field("retry_max_s", "integer", "Longest wait between two attempts.", "write"),
             Field("tls_ca", "string", "Certificates that may sign the peer's.", "write"),
+            Field("management", "string", "Where the management of a RabbitMQ answers.", "write"),
             Field("state", "string", "`waiting`, `connecting` or `operational`.", "read"),
             Field("cause", "string", "Why it is in this state.", "read"),
             Field("peer", "string", "The node at the other end.", "read"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft.federation import Federation, Joined, Left, Link, Post, Route, Step, control, link_of, route_of, to_table
 from weft.federation.desk import Desk
+from weft.federation.followers import Mirror
 from weft.model.actions import Action
 from weft.model.changes import Change
 from weft.model.errors import ConfigError, Refused, RemoteProtocolError, WeftError
@@ -39,7 +40,7 @@ LINK, ROUTE = "link", "route"
 FLUSH_S = 0.01
 """Bindings that change within this time of each other travel together."""
 CONTROL_CREDIT = 100
-_OWN = Post | Joined | Left
+_OWN = Post | Joined | Left | Mirror
 
 
 class Network:
@@ -63,6 +64,7 @@ class Network:
         self._conns: dict[int, str] = {}
         """Neighbours that linked to this node, by their connection."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._mirroring = asyncio.Lock()
 
     # life
 
@@ -231,7 +233,7 @@ class Network:
 
     def _flush(self) -> None:
         self._flush_due = False
-        self._do(self.federation.flush())
+        self._do(self.federation.flush(_now()))
 
     def _do(self, steps: Sequence[Step]) -> None:
         driver = self._driver
@@ -246,9 +248,18 @@ class Network:
                     self.on_joined(node)
                 case Left(node):
                     self.on_left(node)
+                case Mirror():
+                    self.spawn(self._mirror(step))
         if self.federation.is_dirty:
             self._flush_soon()
         self._rearm()
+
+    async def _mirror(self, mirror: Mirror) -> None:
+        from weft.network.mirrors import carry_out  # a client of HTTP is 12 MB that few nodes need
+
+        async with self._mirroring:  # one after the other: the last one has the last word
+            cause, is_good = await carry_out(mirror)
+        self._do(self.federation.on_mirrored(mirror.route, cause, is_good, _now()))
 
     def _rearm(self) -> None:
         if self._timer is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from weft.federation import Federation, Joined, Left, Link, Post, Route, control
+from weft.federation.followers import Mirror
 from weft.federation.reach import Key
 from weft.model.actions import Dial, Hangup
 from weft.model.changes import Change, CloseConnection, CloseLink, OpenLink
@@ -99,6 +100,11 @@ class World:
         self.tables: dict[str, Tables] = {}
         self.up: set[str] = set()
         self.cut: set[tuple[str, str]] = set()
+        self.rabbits: set[str] = set()
+        """Peers that are no nodes of ours."""
+        self.mirrors: list[Mirror] = []
+        self.refuses = ""
+        """What a rabbit's management says, if it says no."""
         self.sockets: dict[int, Socket] = {}
         self.queues: dict[tuple[str, str], deque[bytes]] = {}
         self.posts = 0
@@ -178,7 +184,7 @@ class World:
 
     def _flush(self) -> bool:
         for name in sorted(self.up):
-            self.do(name, self.nodes[name].flush())
+            self.do(name, self.nodes[name].flush(self.now_ns))
         return bool(self._work)
 
     def _step(self, node: str, step: object) -> None:
@@ -201,6 +207,10 @@ class World:
             case Hangup():
                 for conn in [c for c, s in self.sockets.items() if (s.owner, s.dial) == (node, step.dial)]:
                     del self.sockets[conn]
+            case Mirror():
+                self.mirrors.append(step)
+                told = self.refuses or f"{len(step.keys)} bindings"
+                self.do(node, self.nodes[node].on_mirrored(step.route, told, not self.refuses, self.now_ns))
             case Joined() | Left():
                 pass
             case _:
@@ -208,13 +218,15 @@ class World:
 
     def _dial(self, node: str, dial: Dial) -> None:
         peer = dial.host
-        if peer not in self.up or (node, peer) in self.cut:
+        if peer not in self.up | self.rabbits or (node, peer) in self.cut:
             self._tell(node, DialFailed(dial.dial, "refused"))
             return
         self._conn += 1
         self.sockets[self._conn] = Socket(node, peer, dial.dial)
         self._tell(node, Dialled(dial.dial, self._conn))
-        self._tell(node, PeerOpened(self._conn, peer, peer, {"product": "weft"}))
+        is_ours = peer not in self.rabbits
+        product = {"product": "weft" if is_ours else "RabbitMQ"}
+        self._tell(node, PeerOpened(self._conn, peer, peer if is_ours else "", product))
 
     def _attach(self, node: str, ask: OpenLink) -> None:
         socket = self.sockets.get(ask.conn)
@@ -223,6 +235,10 @@ class World:
         if ask.address.startswith("/exchange/"):
             socket.links[ask.link] = ask
             self._tell(node, LinkAttached(ask.conn, ask.link, ask.address, socket.peer))
+            return
+        if socket.peer in self.rabbits:
+            socket.links[ask.link] = ask
+            self._tell(node, LinkAttached(ask.conn, ask.link, ask.address, ""))
             return
         queue = ask.address.removeprefix("/amq/queue/").replace("%3A", ":").replace("%24", "$")
         if queue in self.tables[socket.peer].queues:
