@@ -89,7 +89,7 @@ def test_silver_is_merged_without_a_change(spark: SparkSession, tmp_path: Path) 
     before = store.silver(spark, "t")
     assert before is not None
     total = before.agg({"n": "sum"}).collect()
-    store.merge_silver("t", before=MERGE_FILES + 1)
+    store.tidy_silver("t", before=MERGE_FILES + 1)
     assert len(list((tmp_path / "silver" / "t").iterdir())) == 3
     after = store.silver(spark, "t")
     assert after is not None

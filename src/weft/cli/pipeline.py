@@ -13,6 +13,7 @@ import importlib
 import signal
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAKE = "weft-lake"
+KEEP_DAYS_MAX = 36_500
 JOBS = "traffic, integrity, risk, capacity, topology, connections"
 
 
@@ -37,6 +39,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="time between batches (default: 1)")
     run.add_argument("--rows", metavar="N", help="rows of a batch at most (default: 200000)")
     run.add_argument("--no-bronze", action="store_true", help="keep no raw rows")
+    run.add_argument(
+        "--keep",
+        type=float,
+        default=7.0,
+        metavar="DAYS",
+        help="silver with a row per message is kept so long (default: 7)",
+    )
     run.add_argument("--master", metavar="URL", help="master of a Spark cluster (default: local[2,3])")
     report = parts.add_parser("report", help="show what the last run found", allow_abbrev=False)
     report.add_argument("--lake", default=LAKE, metavar="DIR", help=f"as given to run (default: {LAKE})")
@@ -109,7 +118,7 @@ def _run(options: argparse.Namespace) -> int:
     lake = options.lake if "://" in options.lake else str(Path(options.lake).absolute())
     settings = Settings(
         source=source, lake=lake, jobs=choose(options.jobs), answers_to=options.answers_to or options.url,
-        once=options.once, trigger_s=options.trigger, bronze=not options.no_bronze,
+        once=options.once, trigger_s=options.trigger, bronze=not options.no_bronze, keep=_kept(options.keep),
     )  # fmt: skip
     pipeline = Run(_session(options.master, brief=options.once), settings, say=lambda line: print(line, flush=True))
     print(f"reading {options.streams} of {options.url or options.data_dir} into {lake}", flush=True)
@@ -126,6 +135,13 @@ def _run(options: argparse.Namespace) -> int:
         raise Unavailable(_reason(error)) from None
     print(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html", flush=True)
     return 0
+
+
+def _kept(days: float) -> timedelta:
+    """Accounts are judged by their last day, so that much is needed."""
+    if not 1 <= days <= KEEP_DAYS_MAX:
+        raise ConfigError(f"--keep is a number of days from 1 to {KEEP_DAYS_MAX}")
+    return timedelta(days=days)
 
 
 def _reason(error: Exception) -> str:

@@ -20,17 +20,18 @@ Z95 = 1.96
 
 
 def sightings(rows: DataFrame, header: str = SEQUENCE) -> DataFrame:
-    """Each numbered message as it was seen: sender, number, path and how often. Of several batches the union counts."""
+    """Each numbered message as it was seen: sender, number, path, how often, when last. Of batches the union counts."""
     path = F.array_join(F.when(F.size("trace") > 0, F.col("trace")).otherwise(F.array("origin")), " > ")
     return (
         rows.select(
             F.coalesce("app_id", F.lit("")).alias("sender"),
             F.col("headers")[header].try_cast("bigint").alias("sequence"),
             F.coalesce(path, F.lit("")).alias("path"),
+            "enqueue_time",
         )
         .where("sequence IS NOT NULL")
         .groupBy("sender", "sequence", "path")
-        .agg(F.count("*").alias("copies"))
+        .agg(F.count("*").alias("copies"), F.max("enqueue_time").alias("at"))
     )
 
 

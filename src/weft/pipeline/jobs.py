@@ -8,7 +8,7 @@ It must never send or store: that is the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from weft.model.errors import ConfigError
 from weft.pipeline import capacity, integrity, risk, topology, traffic
 from weft.pipeline.messages import as_message
+from weft.pipeline.store import Keep
 
 Rows = Callable[[DataFrame], DataFrame]
 HISTORY = "INTERVAL 1 DAY"
@@ -41,6 +42,8 @@ class Job:
     """What all of a silver table comes to, by table."""
     answer: tuple[str, Callable[[pa.Table, DataFrame], DataFrame]] | None = None
     """Messages that follow from a batch's rows of a silver table, and those of all batches, this one among them."""
+    keep: Mapping[str, Keep] = field(default_factory=dict)
+    """Silver tables that would grow with every message, and how much of them is kept."""
 
 
 def _touched(whole: DataFrame, batch: pa.Table, *keys: str) -> DataFrame:
@@ -92,6 +95,7 @@ JOBS = (
             "redundancy": ("sightings", integrity.redundancy),
             "gaps": ("sightings", integrity.gaps),
         },
+        keep={"sightings": Keep("at", series=("sender", "sequence"))},
     ),
     Job(
         "risk",
@@ -100,6 +104,7 @@ JOBS = (
         silver={"accounts": risk.events},
         gold={"suspects": ("accounts", risk.suspects)},
         answer=("accounts", _locks),
+        keep={"accounts": Keep("seen")},
     ),
     Job(
         "capacity",
@@ -111,6 +116,7 @@ JOBS = (
             "forecasts": ("samples", lambda rows: capacity.recommendations(capacity.forecasts(rows))),
         },
         answer=("samples", _scaling),
+        keep={"samples": Keep("time")},
     ),
     Job(
         "topology",

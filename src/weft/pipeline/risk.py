@@ -40,7 +40,9 @@ class Rules:
 def events(rows: DataFrame) -> DataFrame:
     """Account events out of messages; what is no such JSON is left out."""
     at = F.coalesce("creation_time", "enqueue_time").alias("at")
-    return rows.select(at, json_body(FIELDS).alias("event")).select("at", "event.*").where("account IS NOT NULL")
+    seen = F.col("enqueue_time").alias("seen")
+    found = rows.select(at, seen, json_body(FIELDS).alias("event"))
+    return found.select("at", "seen", "event.*").where("account IS NOT NULL")
 
 
 def features(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa: B008 - frozen

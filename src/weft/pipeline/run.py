@@ -13,7 +13,8 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weft.pipeline.jobs import Job
-from weft.pipeline.store import Store
+from weft.pipeline.store import KEPT, Store
 from weft.spark.options import write_options
 from weft.spark.schema import MESSAGE
 from weft.spark.sending import Outbox
@@ -51,6 +52,8 @@ class Settings:
     trigger_s: float = 1.0
     bronze: bool = True
     """Whether raw rows are kept; jobs then read them from there."""
+    keep: timedelta = KEPT
+    """How long silver with a row per message is kept."""
 
 
 @dataclass
@@ -129,7 +132,8 @@ class Run:
     def _tidy(self, before: int) -> None:
         for job in self.settings.jobs:
             for table in job.silver:
-                self.store.merge_silver(table, before)
+                keep = job.keep.get(table)
+                self.store.tidy_silver(table, before, keep and replace(keep, age=self.settings.keep))
 
 
 def _extra(job: Job, rows: DataFrame) -> list[str]:

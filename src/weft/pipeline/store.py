@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,33 @@ from weft.spark.lake import file_system
 BATCH = re.compile(r"(\d{12})(?:-(\d{12}))?\.parquet$")
 MERGE_FILES = 64
 """Files of a silver table that are put together into one: a reader opens each of them."""
+
+MERGE_BYTES = 64 << 20
+"""What files that are put together come to at most: a file that is larger than its share of it stays as it is."""
+
+KEPT = timedelta(days=7)
+"""How long silver that has a row per message is kept, unless the operator says otherwise."""
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much of a silver table is kept; it ends with whole files, so a little more stays than is asked for."""
+
+    time: str
+    """The column that says how old a row is."""
+    age: timedelta = KEPT
+    """How much older than the newest row one may be."""
+    series: tuple[str, str] | None = None
+    """A column whose rows belong together, and the number that orders them: they are cut at one number for all."""
+
+
+class File(NamedTuple):
+    """A file of a silver table: its first and last batch, its path and size."""
+
+    first: int
+    last: int
+    path: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -63,35 +91,66 @@ class Store:
 
     def silver(self, spark: SparkSession, table: str, schema: StructType | None = None) -> DataFrame | None:
         """Everything a job made of all batches; None before the first. With a schema Spark need not look for one."""
-        names = [path.rpartition("/")[2] for _, _, path in self._batches(table)]
+        names = [file.path.rpartition("/")[2] for file in self._batches(table)]
         reader = spark.read.schema(schema) if schema is not None else spark.read
         return reader.parquet(*[self.path("silver", table, name) for name in names]) if names else None
 
-    def merge_silver(self, table: str, before: int) -> None:
-        """Put files of batches that are done for good into one, when there are many."""
-        system, _ = self.files
-        whole = [item for item in self._batches(table) if item[1] < before]
-        small = [item for item in whole if item[0] == item[1]]
-        if len(small) < MERGE_FILES:
+    def tidy_silver(self, table: str, before: int, keep: Keep | None = None) -> None:
+        """Put small files of batches that are done for good into one, when there are many; then drop what is old."""
+        system, root = self.files
+        run = _small([file for file in self._batches(table) if file.last < before])
+        if not run:
             return
-        rows = pa.concat_tables([pq.read_table(path, filesystem=system) for _, _, path in small])
-        folder = small[0][2].rpartition("/")[0]
+        rows = pa.concat_tables(
+            [pq.read_table(file.path, filesystem=system) for file in run], promote_options="default"
+        )
         # From here on readers see the new file alone: `_batches` leaves out what another covers.
-        _replace(system, f"{folder}/{small[0][0]:012}-{small[-1][1]:012}.parquet", rows)
-        for _, _, path in small:
-            system.delete_file(path)
+        _replace(system, f"{root}/silver/{table}/{run[0].first:012}-{run[-1].last:012}.parquet", rows)
+        kept = self._batches(table)
+        # With those that somebody who was stopped here left behind.
+        for file in self._listed(table):
+            if file not in kept:
+                system.delete_file(file.path)
+        if keep is not None:
+            self._drop_old(table, keep)
 
-    def _batches(self, table: str) -> list[tuple[int, int, str]]:
-        """First and last batch and path of a table's files, those left out that a merged one covers."""
+    def _drop_old(self, table: str, keep: Keep) -> None:
+        """Remove files whose rows are all older than is kept, and what is left of series that they held a part of."""
+        system, _ = self.files
+        files = self._batches(table)
+        newest = [_newest(system, file.path, keep.time) for file in files]
+        # A clock that runs ahead must not make all the rest old.
+        limit = (
+            min([datetime.now(tz=UTC), max((time for time in newest if time), default=datetime.now(tz=UTC))]) - keep.age
+        )
+        old = [file for file, time in zip(files, newest, strict=True) if time is not None and time < limit]
+        if old and keep.series is not None:
+            ended = pa.concat_tables([pq.read_table(file.path, filesystem=system) for file in old])
+            floor = ended.group_by(keep.series[0]).aggregate([(keep.series[1], "max")])
+            for file in files:
+                if file not in old:
+                    _raise_floor(system, file.path, keep.series, floor)
+        # Last, since a series is cut by what these hold: whoever is stopped in between does it again.
+        for file in old:
+            system.delete_file(file.path)
+
+    def _batches(self, table: str) -> list[File]:
+        """A table's files by their batches, those left out that a merged one covers."""
+        kept: list[File] = []
+        for file in self._listed(table):
+            if not kept or file.last > kept[-1].last:
+                kept.append(file)
+        return kept
+
+    def _listed(self, table: str) -> list[File]:
+        """All files of a table by their first batch, of several the widest first."""
         system, root = self.files
         found = []
         for info in system.get_file_info(fs.FileSelector(f"{root}/silver/{table}", allow_not_found=True)):
             name = BATCH.search(info.path)
             if name:
-                found.append((int(name[1]), int(name[2] or name[1]), info.path))
-        merged = [item for item in found if item[0] != item[1]]
-        covered = [item for item in found if any(a <= item[0] and item[1] <= b and item[2] != p for a, b, p in merged)]
-        return sorted(item for item in found if item not in covered)
+                found.append(File(int(name[1]), int(name[2] or name[1]), info.path, info.size))
+        return sorted(found, key=lambda file: (file.first, -file.last))
 
     # gold
 
@@ -111,6 +170,41 @@ class Store:
         """The answer of a table as plain rows."""
         found = self.gold(table)
         return [] if found is None else found.to_pylist()
+
+
+def _small(files: list[File]) -> list[File]:
+    """Files beside each other that are to be one: enough of them, and none that is large already."""
+    run: list[File] = []
+    for file in files:
+        if file.size <= MERGE_BYTES // MERGE_FILES and sum(each.size for each in run) < MERGE_BYTES:
+            run.append(file)
+        elif len(run) >= MERGE_FILES:
+            break
+        else:
+            run = []
+    return run if len(run) >= MERGE_FILES else []
+
+
+def _newest(system: fs.FileSystem, path: str, column: str) -> datetime | None:
+    """The latest time in a file, by its statistics; None where they do not tell."""
+    with system.open_input_file(path) as file:
+        metadata = pq.ParquetFile(file).metadata
+    leaves = [leaf for leaf in range(metadata.num_columns) if metadata.schema.column(leaf).path == column]
+    known = [
+        metadata.row_group(group).column(leaf).statistics for group in range(metadata.num_row_groups) for leaf in leaves
+    ]
+    times = [each.max for each in known if each is not None and each.has_min_max]
+    return max(times) if times and len(times) == len(known) else None
+
+
+def _raise_floor(system: fs.FileSystem, path: str, series: tuple[str, str], floor: pa.Table) -> None:
+    """Leave rows out of a file whose number is not above that which their series was cut at."""
+    name, number = series
+    rows = pq.read_table(path, filesystem=system)
+    cut = rows.join(floor, name, join_type="left outer")
+    kept = cut.filter(pc.fill_null(pc.greater(cut[number], cut[f"{number}_max"]), fill_value=True))
+    if kept.num_rows < rows.num_rows:
+        _replace(system, path, kept.select(rows.schema.names))
 
 
 def _replace(system: fs.FileSystem, name: str, rows: pa.Table) -> None:

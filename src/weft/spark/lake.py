@@ -10,6 +10,7 @@ Rule: what is tiered never changes; docs/guides/pipeline.md, "The lake".
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,9 @@ GROUP_ROWS = 32_768
 """Rows in one row group: the least that a reader has to fetch."""
 
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet$")
+SYSTEMS_MAX = 16
+"""File systems that a process keeps open: to open one of an object store takes longer than to ask it."""
+CREDENTIALS = re.compile(r"://[^/@]*@")
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Lake:
         """Files have nobody to tell."""
 
 
+@functools.lru_cache(SYSTEMS_MAX)
 def file_system(url: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URL, and the path in it. Spark's word for S3 is `s3a`, pyarrow's `s3`."""
     try:
@@ -123,7 +128,8 @@ def file_system(url: str) -> tuple[fs.FileSystem, str]:
             return fs.LocalFileSystem(), url.rstrip("/")
         system, root = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
     except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigError(f"lake {url}: {error}") from None
+        shown = CREDENTIALS.sub("://***@", url)
+        raise ConfigError(f"lake {shown.partition('?')[0]}: {str(error).replace(url, shown)}") from None
     return system, root.rstrip("/")
 
 

@@ -63,6 +63,9 @@ JAVA = (
 ARCHIVES_MAX = 4
 """Class archives kept: each is 100 MB and more, and belongs to one version of Java and Spark."""
 
+NO_WORD_OF_ARCHIVES = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""One that does not fit, since a session has other jars, is left aside; Java would say so on standard output."""
+
 LOGGING = """\
 status = error
 appender.console.type = Console
@@ -145,8 +148,8 @@ def _archive(cache: Path, name: str) -> str:
     archive = cache / f"classes-{zlib.crc32(f'{java} {name}'.encode()):08x}.jsa"
     if archive.exists():
         os.utime(archive)
-        return f"-Xshare:auto -XX:SharedArchiveFile={archive}"
+        return f"-Xshare:auto -XX:SharedArchiveFile={archive} {NO_WORD_OF_ARCHIVES}"
     used = sorted(cache.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime)
     for old in used[: -ARCHIVES_MAX + 1]:
         old.unlink(missing_ok=True)
-    return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"-XX:ArchiveClassesAtExit={archive} {NO_WORD_OF_ARCHIVES}"
