@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from weft.model.errors import Unavailable
 from weft.pipeline import synthetic
-from weft.spark import Lake, tier
+from weft.spark import Lake, delta, tier
 from weft.spark.logs import Joined, chosen
 from weft.spark.offsets import Extent, Position
 
@@ -116,3 +117,20 @@ def test_spark_reads_the_lake_natively(spark: SparkSession, tmp_path: Path, live
     assert rows.count() == 1_000
     (row,) = rows.where("offset = 777").select("origin").collect()
     assert row["origin"] == live.rows["origin"][777].as_py()
+
+
+def test_the_files_are_a_delta_table_too(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    tier(live, lake, ["traffic"], rows=300)
+    (place,) = delta.publish(lake, ["traffic"])
+    table = DeltaTable(place)
+    assert (table.version(), len(table.file_uris())) == (0, 3)
+    assert delta.publish(lake, ["traffic"]) == {place: 0}, "nothing new, no commit"
+    tier(live, lake, ["traffic"], rows=300, partial=True)
+    assert delta.publish(lake, ["tra*"]) == {place: 1}
+    found = DeltaTable(place).to_pyarrow_table().sort_by("offset")
+    assert found["offset"].to_pylist() == list(range(1_000))
+    assert found["body"].to_pylist() == live.rows["body"].to_pylist()
+    assert found["headers"].to_pylist() == live.rows["headers"].to_pylist()
+    (extent,) = lake.extents(["traffic"])
+    assert offsets_of(lake.read(extent, 0, 1_000, ["offset"])) == list(range(1_000)), "the lake does not mind"

@@ -55,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     tier.add_argument("--lake", default=LAKE, metavar="DIR", help=f"folder or URL (default: {LAKE})")
     tier.add_argument("--file-rows", type=int, default=1_000_000, metavar="N", help="rows of a file (default: 1000000)")
     tier.add_argument("--all", action="store_true", help="the last file, too, though it is not full yet")
+    tier.add_argument("--delta", action="store_true", help="make Delta tables of the files (pip install 'weft[delta]')")
     replay = parts.add_parser("replay", help="find messages and send them again, marked", allow_abbrev=False)
     _add_replay(replay)
 
@@ -177,6 +178,13 @@ def _tier(options: argparse.Namespace) -> int:
         print(f"{shard}: in the lake up to offset {end}")
     if not reached:
         raise ConfigError(f"no stream fits {options.streams}")
+    if options.delta:
+        try:
+            from weft.spark.delta import publish
+        except ImportError:
+            raise ConfigError("--delta needs delta-rs: pip install 'weft[delta]'") from None
+        for table, version in publish(Lake(options.lake), options.streams.split(",")).items():
+            print(f"Delta table {table}, version {version}")
     return 0
 
 

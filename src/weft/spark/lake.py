@@ -57,12 +57,16 @@ class Lake:
             self._place.append((system, f"{root}/streams"))
         return self._place[0]
 
+    def folder(self, extent: Extent) -> str:
+        """Where a shard's files are, in the file system."""
+        _, root = self.place
+        return f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
+
     def files(self, extent: Extent) -> list[tuple[int, int, str]]:
         """First offset, end and path of a shard's files, in order and without overlap, up to the first gap."""
-        system, root = self.place
-        folder = f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
+        system, _ = self.place
         found = []
-        for info in system.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        for info in system.get_file_info(fs.FileSelector(self.folder(extent), allow_not_found=True)):
             name = NAME.search(info.path)
             if name:
                 found.append((int(name[1]), int(name[2]), info.path))
@@ -197,8 +201,8 @@ def tier(log: Log, lake: Lake, names: Sequence[str], *, rows: int = FILE_ROWS, p
 
 
 def _write(log: Log, lake: Lake, extent: Extent, start: int, end: int) -> None:
-    system, root = lake.place
-    folder = f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
+    system, _ = lake.place
+    folder = lake.folder(extent)
     system.create_dir(folder, recursive=True)
     name = f"{folder}/{start:020}-{end:020}.parquet"
     schema = arrow_schema(STREAM)
