@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +123,9 @@ def test_jobs_by_name() -> None:
         (["run"], "--url"),
         (["report", "--lake", "/nowhere/at/all"], "nothing in"),
         (["run", "--jobs", "x", "--url", "amqp://127.0.0.1:1"], "no job x"),
+        (["run", "--trigger", "nan", "--url", "amqp://127.0.0.1:1"], "--trigger is a number"),
+        (["run", "--keep", "0.5", "--url", "amqp://127.0.0.1:1"], "--keep is a number of days from 1"),
+        (["run", "--lake", "/proc/nowhere", "--url", "amqp://127.0.0.1:1"], "--lake /proc/nowhere"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,3 +133,22 @@ def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.Captu
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_a_lake_has_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "running").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(["pipeline", "run", "--once", "--url", "amqp://127.0.0.1:1", "--lake", str(tmp_path)]) == 2
+    assert "another run uses the lake" in capsys.readouterr().err
+
+
+def test_without_java_one_line_says_so(tmp_path: Path) -> None:
+    words = ["run", "--once", "--data-dir", str(tmp_path), "--lake", str(tmp_path / "lake")]
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "weft", "pipeline", *words]
+    told = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode == 2
+    assert told.stderr.splitlines()[-1] == (
+        f"weft pipeline: Spark needs Java 17 or newer, and there is none in JAVA_HOME ({tmp_path})"
+    )
+    assert "Traceback" not in told.stderr

@@ -9,10 +9,13 @@ The guide is docs/guides/pipeline.md.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
+import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +23,15 @@ from typing import TYPE_CHECKING
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
+
+    from weft.pipeline.run import Settings
 
 LAKE = "weft-lake"
 KEEP_DAYS_MAX = 36_500
+TRIGGER_MAX_S = 86_400
 JOBS = "traffic, integrity, risk, capacity, topology, connections"
 
 
@@ -108,21 +116,30 @@ def _session(master: str | None = None, *, brief: bool = False) -> SparkSession:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pyspark.errors import PySparkException
-
     from weft.pipeline.jobs import choose
-    from weft.pipeline.run import Run, Settings
+    from weft.pipeline.run import Settings
 
     if not options.url and not options.data_dir:
         raise ConfigError("say where to read: --url of a node, or --data-dir")
+    if not 0 <= options.trigger <= TRIGGER_MAX_S:
+        raise ConfigError(f"--trigger is a number of seconds from 0 to {TRIGGER_MAX_S}")
     source = _source(options) | ({"maxRowsPerTrigger": options.rows} if options.rows else {})
     lake = options.lake if "://" in options.lake else str(Path(options.lake).absolute())
     settings = Settings(
         source=source, lake=lake, jobs=choose(options.jobs), answers_to=options.answers_to or options.url,
         once=options.once, trigger_s=options.trigger, bronze=not options.no_bronze, keep=_kept(options.keep),
     )  # fmt: skip
+    with _alone(lake):
+        return _go(options, settings)
+
+
+def _go(options: argparse.Namespace, settings: Settings) -> int:
+    from pyspark.errors import PySparkException
+
+    from weft.pipeline.run import Run
+
     pipeline = Run(_session(options.master, brief=options.once), settings, say=lambda line: print(line, flush=True))
-    print(f"reading {options.streams} of {options.url or options.data_dir} into {lake}", flush=True)
+    print(f"reading {options.streams} of {options.url or options.data_dir} into {settings.lake}", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         query = pipeline.start()
@@ -136,6 +153,27 @@ def _run(options: argparse.Namespace) -> int:
         raise Unavailable(_reason(error)) from None
     print(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html", flush=True)
     return 0
+
+
+@contextmanager
+def _alone(lake: str) -> Iterator[None]:
+    """See that no other run of this machine uses the lake: two on one checkpoint would undo each other's batches."""
+    if "://" in lake:
+        yield
+        return
+    try:
+        Path(lake).mkdir(parents=True, exist_ok=True)
+        held = os.open(Path(lake, "running"), os.O_CREAT | os.O_RDWR)
+    except OSError as error:
+        raise ConfigError(f"--lake {lake}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another run uses the lake {lake}: wait for its end, or give another --lake") from None
+        yield
+    finally:
+        os.close(held)
 
 
 def _kept(days: float) -> timedelta:

@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from weft.model.errors import Unavailable
 from weft.spark.source import register
 
 MASTER = "local[2,3]"
@@ -106,9 +108,22 @@ def session(
                 settings |= _quick_start(name, java_options)
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder)
     register(spark)
     return spark
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        home = os.environ.get("JAVA_HOME")
+        if shutil.which("java", path=str(Path(home) / "bin") if home else None) is None:
+            where = f"none in JAVA_HOME ({home})" if home else "none in PATH"
+            raise Unavailable(f"Spark needs Java 17 or newer, and there is {where}") from None
+        raise Unavailable("Spark ended before it began; what it said about it stands above") from None
 
 
 def _quick_start(name: str, java_options: str) -> Mapping[str, str]:
