@@ -34,6 +34,7 @@ COMMANDS = {
     "plan": "how safe several paths are, and how large a network may grow",
     "fabric": "a whole fabric from one file: what differs, make it so, run it here",
     "directory": "who is where: services, addresses, settings of nodes",
+    "names": "answer DNS questions for the services and nodes of a fabric",
     "exchange": "exchanges of a node, and bindings",
     "queue": "queues of a node",
     "policy": "settings for every queue and exchange whose name matches",
