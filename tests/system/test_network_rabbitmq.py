@@ -12,6 +12,8 @@ import peers
 from system.fabrics import Fabric, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers]
+LONG_S = 60.0
+"""For what two brokers and HTTP take part in."""
 
 
 @pytest.fixture
@@ -95,22 +97,22 @@ def test_bindings_here_are_followed_there(tmp_path: Path, managed: tuple[peers.P
         weft, url = "--url " + fabric.url("here"), f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
         fabric.command(f"weft link {weft} add rabbit {url} --retry-max-s 1 --management {management}")
         fabric.command(f"weft route {weft} add dynamic rabbit --exchange news --name followed")
-        until(lambda: is_wanted("mine.x"))
+        until(lambda: is_wanted("mine.x"), LONG_S)
         assert not is_wanted("yours.y.z")
         ours.queue_bind("work", "news", "yours.#")
-        until(lambda: is_wanted("yours.y.z"))
+        until(lambda: is_wanted("yours.y.z"), LONG_S)
         ours.queue_unbind("work", "news", "mine.*")
-        until(lambda: not is_wanted("mine.x"))
+        until(lambda: not is_wanted("mine.x"), LONG_S)
         fabric.until_flowing("here")
-        until(lambda: ours.queue_declare("work", passive=True).method.message_count >= 2)
+        until(lambda: ours.queue_declare("work", passive=True).method.message_count >= 2, LONG_S)
         fabric.kill("here")
         assert is_wanted("yours.while.away"), "what is wanted here waits there"
         fabric.restart("here")
         keys: set[str] = set()
-        until(lambda: "yours.while.away" in keys or keys.update(_keys(fabric.channel("here"))))
+        until(lambda: "yours.while.away" in keys or keys.update(_keys(fabric.channel("here"))), LONG_S)
         assert {"mine.x", "yours.y.z"} <= keys
         fabric.command(f"weft route {weft} del followed")
-        until(lambda: not is_wanted("yours.y.z"))
+        until(lambda: not is_wanted("yours.y.z"), LONG_S)
     connection.close()
 
 
