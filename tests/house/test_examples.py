@@ -11,8 +11,8 @@ from house import tree
 EXAMPLES = [path for path in tree.files(".py", under=("examples",)) if path.name != "tasks.py"]
 OPTIONS = {"demo.py": ["--no-benchmarks", "--no-network"]}
 TIMEOUT_S = 55
-SLOW_S = {"pipeline.py": 175, "loop.py": 175}
-"""Starting Spark takes a while where much else runs."""
+SLOW_S = {"pipeline.py": 175, "loop.py": 175, "hundred.py": 175}
+"""Starting Spark, or a hundred nodes, takes a while where much else runs."""
 
 
 @pytest.mark.timeout(180)
