@@ -52,7 +52,9 @@ def test_examples_in_docstrings_of_both_faces(url: str, monkeypatch: pytest.Monk
 def test_it_has_the_same_names() -> None:
     import weft.client
 
-    assert sync.__all__ == weft.client.__all__
+    # A coordinator tells many nodes at once, in the background: that needs a loop (docs/guides/client.md).
+    only_asynchronous = {"Distributed", "distributed"}
+    assert sync.__all__ == [name for name in weft.client.__all__ if name not in only_asynchronous]
     for name in ("send", "receive", "publish", "subscribe", "request", "service", "pipeline", "stream", "session"):
         assert hasattr(sync.Fabric, name)
 
