@@ -44,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
         zone = Zone(options.domain)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    place = parse_endpoint(options.listen, 53)
 
     async def work(management: Management) -> int:
         end = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, end.set)
         await follow(zone, management)
-        place = parse_endpoint(options.listen, 53)
         async with Server(zone, place.host, place.port) as server:
             print(f"answering for {options.domain} on {server.place}", flush=True)
             while not end.is_set():

@@ -124,9 +124,9 @@ class Store:
                 self._db.executescript(SCHEMA)
                 self._db.execute("INSERT OR IGNORE INTO about VALUES ('publisher', ?)", (os.urandom(8).hex(),))
             (self.publisher,) = self._db.execute("SELECT value FROM about WHERE name = 'publisher'").fetchone()
+            self.count, self.bytes = self._sums()
         except sqlite3.Error as error:
             raise ConfigError(f"{name} is not a spool: {error}") from error
-        self.count, self.bytes = self._sums()
 
     def _sums(self) -> tuple[int, int]:
         count, total = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM waiting").fetchone()
