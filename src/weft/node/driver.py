@@ -61,7 +61,7 @@ LOG = logging.getLogger("weft")
 REST_S = 100e-6
 """A rest between two turns; with the slack of the system's timers about twice as long. See `pace`."""
 
-RARE = ~(OUTPUT | FLUSH)
+RARE = ~(OUTPUT | FLUSH | DISK)
 REQUESTS = (AuthRequested, OpenRequested, AccessRequested, TopologyRequested, AttachRequested, AddressRequested)
 
 
@@ -105,7 +105,7 @@ class Driver:
         self._call_soon = self._loop.call_soon
         self._poll_transmit = engine.poll_transmit
         self._apply = engine.apply
-        self._writes: dict[int, Callable[[bytes], None]] = {}
+        self._writes: dict[int, Callable[[bytes | memoryview], None]] = {}
         self._flush_due = False
         self._flushing = False
         self.read_bytes = 0
@@ -141,6 +141,9 @@ class Driver:
 
     def on_signals(self, signals: int, connection: Connection | None = None) -> None:
         """Do what an engine call asked for; `connection` is the one it was about."""
+        if signals & DISK:
+            # Before any output: the disk works while peers are written to.
+            self._disk.start(self.engine.poll_disk())
         if signals & FLUSH:
             self.flush()
         elif signals & OUTPUT and not self._flush_due:
@@ -161,12 +164,14 @@ class Driver:
                     writes[conn_id](data)
                 # Writing makes room: more may be delivered, and publishers that were held may go on.
                 signals = apply(())
+                if signals & DISK:
+                    self._disk.start(self.engine.poll_disk())
                 if not signals & OUTPUT:
                     break
         finally:
             self._flushing = self._flush_due = False
         if signals:
-            self.on_signals(signals & ~FLUSH)
+            self.on_signals(signals & ~(FLUSH | DISK))
         read_bytes, self.read_bytes = self.read_bytes, 0
         if self._turn(read_bytes, monotonic_ns()):
             sleep(REST_S)
@@ -176,8 +181,6 @@ class Driver:
     def _on_rare_signals(self, signals: int, connection: Connection | None) -> None:
         if signals & PAUSE and connection is not None and not connection.transport.is_closing():
             connection.transport.pause_reading()
-        if signals & DISK:
-            self._disk.start(self.engine.poll_disk())
         if signals & EVENTS:
             self._dispatch()
         if signals & LOCAL:
@@ -422,5 +425,5 @@ class Driver:
             await asyncio.wait([self._empty], timeout=timeout_s)
 
 
-def _say_nothing(_data: bytes) -> None:
+def _say_nothing(_data: bytes | memoryview) -> None:
     """In place of a transport's write, once we have hung up."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any
 
+from weft._kernel import DiskJob
 from weft.model.changes import Change
 from weft.model.events import Event
 
@@ -68,6 +69,10 @@ class FakeEngine:
     def poll_transmit(self, bytes_max: int) -> list[tuple[int, bytes]]:
         self._call("poll_transmit")
         return self.output.popleft() if self.output else []
+
+    def poll_disk(self) -> list[DiskJob]:
+        self._call("poll_disk")
+        return []
 
     def poll_events(self) -> list[Event]:
         return self.events.popleft() if self.events else []

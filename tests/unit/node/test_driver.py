@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from unit.node.fake import FakeEngine
-from weft._kernel import EVENTS, FLUSH, MORE, OUTPUT, PAUSE, TIMER, Engine
+from weft._kernel import DISK, EVENTS, FLUSH, MORE, OUTPUT, PAUSE, TIMER, Engine
 from weft.model.changes import Change, CloseConnection, Quiesce, Refuse
 from weft.model.events import AuthRequested, Event, HangUp, QueueUnused, ReadingResumed
 from weft.net.endpoint import Endpoint
@@ -118,6 +118,18 @@ async def test_flush_does_not_wait(setup: Setup) -> None:
     setup.driver.on_signals(FLUSH)
     assert setup.engine.told("poll_transmit")
     assert await reader.readexactly(3) == b"now"
+
+
+async def test_the_disk_works_while_output_is_written(setup: Setup) -> None:
+    await setup.connect()
+    setup.engine.output.extend([[(1, b"first")], [(1, b"second")]])
+    setup.engine.answer("apply nothing", OUTPUT | DISK, 0)
+    setup.engine.calls.clear()
+    setup.driver.on_signals(FLUSH | DISK)
+    assert [call[0] for call in setup.engine.calls] == [
+        *("poll_disk", "poll_transmit", "apply"),
+        *("poll_disk", "poll_transmit", "apply"),
+    ]
 
 
 async def test_one_flush_ends_however_much_there_is(setup: Setup) -> None:
