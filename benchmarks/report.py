@@ -19,7 +19,10 @@ from pathlib import Path
 from bench import Row
 from brokers import TITLES
 
-COLUMNS = ("weft", "rabbitmq", "proton", "relay", "bare", "parquet", "aio_pika", "pika", "qpid_proton")
+COLUMNS = (
+    "weft", "rabbitmq", "proton", "relay", "bare", "parquet", "kafka", "tuples", "free", "aio_pika", "pika",
+    "qpid_proton",
+)  # fmt: skip
 COLORS = {"weft": "#0b6e4f", "rabbitmq": "#d1495b", "relay": "#8d99ae"}
 VERDICTS = {True: "met", False: "MISSED", None: "–"}
 

@@ -1,9 +1,11 @@
-"""How fast Spark reads a stream and writes messages, beside Parquet, Python tuples, and Kafka.
+"""How fast Spark reads a stream and writes messages, beside Parquet, Python tuples, Kafka, and what Spark allows.
 
 A program of its own: starts a node, fills a stream over the client, reads it in every way that is compared, and
-prints the figures as one line of JSON. It must treat all ways alike: the same rows, the same sink, a run that does not
-count, then so many in turns, of which the median stands. Bodies are JSON of 1 KiB, which is what messages are; Parquet
-is also read with bodies of noise, which cost it nothing to decompress. Options: how many messages, and how many runs.
+prints the figures as one line of JSON: rows per second, and CPU per row of the JVM and its Python workers together. It
+must treat all ways alike: the same rows, the same sink, a run that does not count, then so many in turns, of which the
+median stands. Parquet is what Spark writes when nobody says otherwise (snappy); the lake's files (zstd) are read, too.
+Bodies are JSON of 1 KiB, which is what messages are, and bodies of noise, which Parquet need not decompress.
+Options: how many messages, and how many runs.
 """
 
 from __future__ import annotations
@@ -11,17 +13,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import datetime
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, time
 
 from pyspark.sql import DataFrame
 from spark_kafka import TOPIC, Kafka, NoKafkaError, jars
+from spark_sources import FreeSource, TupleSource
 
 from peers import Peer, start_weft
 
@@ -91,32 +96,6 @@ def declare(node: Peer) -> None:
     connection.close()
 
 
-def tuple_source() -> type:
-    """The same source, but with a Python tuple per message."""
-    from pyspark.sql.datasource import DataSourceReader
-
-    from weft.spark.options import read_options
-    from weft.spark.reader import BatchReader
-    from weft.spark.source import WeftSource
-
-    class Tuples(BatchReader):
-        def read(self, partition: object) -> Iterator[tuple[object, ...]]:  # type: ignore[override]
-            for batch in super().read(partition):  # type: ignore[arg-type]
-                columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-                columns["headers"] = [dict(pairs) for pairs in columns["headers"]]
-                yield from zip(*columns.values(), strict=True)
-
-    class TupleSource(WeftSource):
-        @classmethod
-        def name(cls) -> str:
-            return "weft-tuples"
-
-        def reader(self, schema: object) -> DataSourceReader:  # type: ignore[override]
-            return Tuples(read_options(self.options, streaming=False), schema)  # type: ignore[arg-type]
-
-    return TupleSource
-
-
 class Case:
     """The session, the streams and what is measured on them."""
 
@@ -124,9 +103,16 @@ class Case:
         from weft.spark import session
 
         self.folder, self.node, self.count = folder, node, count
+        # Workers import the sources of the comparison.
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         conf = {"spark.driver.memory": "3g", "spark.jars": ",".join(map(str, libraries))}
         self.spark = session("bench", conf={key: value for key, value in conf.items() if value})
-        self.spark.dataSource.register(tuple_source())
+        for source in (TupleSource, FreeSource):
+            self.spark.dataSource.register(source)
+        self.jvm = self.spark._jvm.java.lang.ProcessHandle.current().pid()
+        self.starts_s: dict[str, list[float]] = {}
+        self.steady_s: dict[str, list[float]] = {}
         self.data_dir = str(folder / "node")
 
     def read(self, schema: str | None = None, kind: str = "weft", stream: str = "rows", **options: object) -> DataFrame:
@@ -138,7 +124,13 @@ class Case:
         rows.write.format("noop").mode("overwrite").save()
 
     def parquet(self, stream: str = "rows") -> str:
-        """The same rows as Spark's own files, as many of them as there are batches of a stream."""
+        """The same rows as Spark writes them when nobody says how; no file has more than a batch of a stream."""
+        place = str(self.folder / f"parquet-{stream}")
+        self.read(stream=stream).write.option("maxRecordsPerFile", STREAM_ROWS).parquet(place)
+        return place
+
+    def lake(self, stream: str = "rows") -> str:
+        """The same rows as the lake keeps them."""
         from weft.spark import Lake, tier
         from weft.spark.files import Files
 
@@ -146,8 +138,8 @@ class Case:
         (place,) = (self.folder / "lake" / "streams" / stream).glob("*/shard=0")
         return str(place)
 
-    def streamed(self, rows: DataFrame, number: str) -> None:
-        """A windowed aggregation with percentiles over everything that is there."""
+    def streamed(self, rows: DataFrame, name: str) -> None:
+        """A windowed aggregation with percentiles over everything that is there; its start is noted by itself."""
         from pyspark.sql import functions as F
 
         found = (
@@ -156,16 +148,35 @@ class Case:
             .agg(F.count("*"), F.avg("body_bytes"), F.percentile_approx("body_bytes", [0.5, 0.99]))
         )
         query = found.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-        folder = tempfile.mkdtemp(dir=self.folder, prefix=number)
-        query.option("checkpointLocation", folder).start().awaitTermination()
+        began, folder = time(), tempfile.mkdtemp(dir=self.folder, prefix=name)
+        started = query.option("checkpointLocation", folder).start()
+        started.awaitTermination()
+        batches = [json.loads(batch.json) for batch in started.recentProgress]
+        first = datetime.fromisoformat(batches[0]["timestamp"]).timestamp()
+        self.starts_s.setdefault(name, []).append(first - began)
+        self.steady_s.setdefault(name, []).append(sum(each["durationMs"]["triggerExecution"] for each in batches) / 1e3)
 
-    def stream_from_weft(self) -> None:
+    def stream_from(self, kind: str) -> None:
         options = {"path": self.data_dir, "stream": "rows", "maxRowsPerTrigger": STREAM_ROWS}
-        self.streamed(self.spark.readStream.format("weft").schema(NARROW).options(**options).load(), "weft")
+        self.streamed(self.spark.readStream.format(kind).schema(NARROW).options(**options).load(), kind)
 
     def stream_from_parquet(self, place: str) -> None:
         files = self.spark.readStream.schema(NARROW).option("maxFilesPerTrigger", 1).parquet(place)
         self.streamed(files, "parquet")
+
+    def cpu_s(self) -> float:
+        """What the JVM and the Python processes it started have used, those that have ended among them."""
+        parents: dict[int, tuple[int, int]] = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "stat").read_text().rpartition(") ")[2].split()
+                parents[int(entry.name)] = int(words[1]), sum(map(int, words[11:15]))
+        ticks, found = 0, [self.jvm]
+        while found:
+            process = found.pop()
+            ticks += parents.get(process, (0, 0))[1]
+            found += [child for child, (parent, _) in parents.items() if parent == process]
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def write(self, rows: int) -> None:
         url = f"amqp://{self.node.host}:{self.node.port}"
@@ -185,45 +196,60 @@ class Case:
         return self.spark.read.format("kafka").options(**options).load()
 
 
-def in_turns(ways: Mapping[str, tuple[int, Callable[[], None]]], runs: int) -> dict[str, float]:
-    """Rows per second of each way: the median of so many runs, after one that does not count."""
+Ways = Mapping[str, tuple[int, Callable[[], None]]]
+
+
+def in_turns(case: Case, ways: Ways, runs: int) -> dict[str, float]:
+    """Rows per second and CPU per row of each way: the median of so many runs, after one that does not count."""
     rates: dict[str, list[float]] = {name: [] for name in ways}
+    costs: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(runs + 1):
         for name, (rows, work) in ways.items():
-            began = perf_counter()
+            used, began = case.cpu_s(), perf_counter()
             work()
             rates[name].append(rows / (perf_counter() - began))
-    return {name: median(found[1:]) for name, found in rates.items()}
+            costs[name].append((case.cpu_s() - used) / rows * 1e6)
+    found = {name: median(each[1:]) for name, each in rates.items()}
+    return found | {f"{name}_cpu_us": median(each[1:]) for name, each in costs.items()}
 
 
 def compare(case: Case, kafka: Kafka | None, noise: int, runs: int) -> dict[str, float]:
     count, some, written = case.count, case.count // 5, min(case.count, 500_000)
-    place, noise_place = case.parquet(), case.parquet("noise")
+    place, noise_place, lake = case.parquet(), case.parquet("noise"), case.lake()
     ways: dict[str, tuple[int, Callable[[], None]]] = {
         "full": (count, lambda: case.noop(case.read())),
         "parquet": (count, lambda: case.noop(case.spark.read.parquet(place))),
+        "zstd": (count, lambda: case.noop(case.spark.read.parquet(lake))),
+        "free": (count, lambda: case.noop(case.read(kind="weft-free"))),
         "narrow": (count, lambda: case.noop(case.read(NARROW))),
         "tuples": (some, lambda: case.noop(case.read(kind="weft-tuples", endingOffsets=some))),
     }
     if kafka is not None:
         case.copy_to(kafka)
         ways["kafka"] = (count, lambda: case.noop(case.read_from(kafka)))
-    found = in_turns(ways, runs)
-    found |= in_turns(
-        {
-            "noise": (noise, lambda: case.noop(case.read(stream="noise"))),
-            "noise_parquet": (noise, lambda: case.noop(case.spark.read.parquet(noise_place))),
-        },
-        runs,
-    )
-    found |= in_turns(
-        {
-            "stream": (count, case.stream_from_weft),
-            "stream_parquet": (count, lambda: case.stream_from_parquet(place)),
-        },
-        runs,
-    )
-    return found | in_turns({"write": (written, lambda: case.write(written))}, runs)
+    found = in_turns(case, ways, runs)
+    ways = {
+        "noise": (noise, lambda: case.noop(case.read(stream="noise"))),
+        "noise_parquet": (noise, lambda: case.noop(case.spark.read.parquet(noise_place))),
+    }
+    found |= in_turns(case, ways, runs)
+    found |= compare_streams(case, place, runs)
+    return found | in_turns(case, {"write": (written, lambda: case.write(written))}, runs)
+
+
+def compare_streams(case: Case, place: str, runs: int) -> dict[str, float]:
+    """Streaming queries as a whole, their start, and what they reach once they run."""
+    ways: Ways = {
+        "stream": (case.count, lambda: case.stream_from("weft")),
+        "stream_parquet": (case.count, lambda: case.stream_from_parquet(place)),
+        "stream_free": (case.count, lambda: case.stream_from("weft-free")),
+    }
+    found = in_turns(case, ways, runs)
+    for kind in ("weft", "parquet", "weft-free"):
+        name = kind.removeprefix("weft-")
+        found[f"start_{name}_s"] = median(case.starts_s[kind][1:])
+        found[f"steady_{name}"] = case.count / median(case.steady_s[kind][1:])
+    return found
 
 
 def measure(folder: Path, count: int, runs: int) -> dict[str, float | str]:

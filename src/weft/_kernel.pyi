@@ -134,10 +134,8 @@ class LogReader:
     ) -> LogReader: ...
     def offsets(self) -> tuple[int, int]:
         """The first offset that is kept, and the one after the last; equal if nothing is kept."""
-    def messages(self) -> int:
-        """How many messages are kept: of a queue, those that wait."""
-    def bytes(self) -> int:
-        """About how many bytes their bodies have."""
+    def extent(self) -> tuple[int, int, int, int]:
+        """The same, how many messages are kept (of a queue, those that wait), and about the bytes of their bodies."""
     def times(self) -> tuple[int, int] | None:
         """When the first and the last that are kept arrived, in microseconds since 1970."""
     def find(self, timestamp_us: int) -> int:

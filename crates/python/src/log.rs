@@ -84,14 +84,12 @@ impl LogReader {
         self.refreshed(py, |view| Ok(view.offsets()))
     }
 
-    /// Messages that are kept.
-    fn messages(&self, py: Python<'_>) -> PyResult<u64> {
-        self.refreshed(py, |view| Ok(view.messages()))
-    }
-
-    /// About the bytes of their bodies.
-    fn bytes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.refreshed(py, |view| Ok(view.bytes()))
+    /// The same, how many messages are kept, and about the bytes of their bodies, at one look.
+    fn extent(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        self.refreshed(py, |view| {
+            let (first, end) = view.offsets();
+            Ok((first, end, view.messages(), view.bytes()))
+        })
     }
 
     /// When the first and the last message arrived.

@@ -58,10 +58,10 @@ def _list(folder: Path) -> None:
 
 
 def _describe(queue: StoredQueue, log: LogReader) -> tuple[str, ...]:
-    (first, end), times = log.offsets(), log.times()
+    times = log.times()
     moments = [_moment(time_us) for time_us in times] if times else ["", ""]
     kind = "stream" if queue.is_stream else "queue"
-    return queue.vhost, queue.name, kind, str(first), str(end), str(log.messages()), str(log.bytes()), *moments
+    return queue.vhost, queue.name, kind, *map(str, log.extent()), *moments
 
 
 def _moment(time_us: int) -> str:

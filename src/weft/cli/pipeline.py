@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=7.0,
         metavar="DAYS",
-        help="silver with a row per message is kept so long (default: 7)",
+        help="bronze, and silver with a row per message, are kept so long (default: 7)",
     )
     run.add_argument("--master", metavar="URL", help="master of a Spark cluster (default: local[2,3])")
     report = parts.add_parser("report", help="show what the last run found", allow_abbrev=False)
@@ -134,30 +134,49 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _go(options: argparse.Namespace, settings: Settings) -> int:
+    from weft.pipeline.lease import Lease
+
+    session = _session(options.master, brief=options.once)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if "://" not in settings.lake:
+        return _follow(options, settings, session)
+    with Lease(session, settings.lake, say=_say) as lease:
+        return _follow(options, settings, session, lease.check)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _follow(
+    options: argparse.Namespace, settings: Settings, session: SparkSession, check: Callable[[], None] = lambda: None
+) -> int:
     from pyspark.errors import PySparkException
 
     from weft.pipeline.run import Run
 
-    pipeline = Run(_session(options.master, brief=options.once), settings, say=lambda line: print(line, flush=True))
-    print(f"reading {options.streams} of {options.url or options.data_dir} into {settings.lake}", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    pipeline = Run(session, settings, say=_say, check=check)
+    _say(f"reading {options.streams} of {options.url or options.data_dir} into {settings.lake}")
     try:
         query = pipeline.start()
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
-            print("ending", flush=True)
+            _say("ending")
             query.stop()
         pipeline.write_gold()
     except PySparkException as error:
         raise Unavailable(_reason(error)) from None
-    print(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html", flush=True)
+    _say(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html")
     return 0
 
 
 @contextmanager
 def _alone(lake: str) -> Iterator[None]:
-    """See that no other run of this machine uses the lake: two on one checkpoint would undo each other's batches."""
+    """See that no other run of this machine uses the lake: two on one checkpoint would undo each other's batches.
+
+    A lake that is a URL has a lease instead, once Spark can reach it.
+    """
     if "://" in lake:
         yield
         return

@@ -34,6 +34,8 @@ from weft.spark.sending import Outbox
 
 ROWS_PER_TRIGGER = 200_000
 GOLD_EVERY_S = 60.0
+BRONZE_EVERY_S = 3600.0
+"""How often is looked for batches of bronze that are old: a folder each, and listing them takes a while."""
 PROMPT_ROWS_MAX = 5_000
 """Rows of a batch up to which it costs little to read them twice."""
 
@@ -53,7 +55,7 @@ class Settings:
     bronze: bool = True
     """Whether raw rows are kept; jobs then read them from there."""
     keep: timedelta = KEPT
-    """How long silver with a row per message is kept."""
+    """How long bronze, and silver with a row per message, are kept."""
 
 
 @dataclass
@@ -63,7 +65,10 @@ class Run:
     spark: SparkSession
     settings: Settings
     say: Callable[[str], None] = print
+    check: Callable[[], None] = lambda: None
+    """Called before every batch; raises when the lake is not this run's any more."""
     _gold_at: float = field(default=0.0, init=False)
+    _bronze_at: float = field(default=-BRONZE_EVERY_S, init=False)
 
     def __post_init__(self) -> None:
         self.store = Store(self.settings.lake)
@@ -82,6 +87,7 @@ class Run:
 
     def step(self, rows: DataFrame, batch: int) -> None:
         """One batch: all of it can be done again. That it is here says that the batches before are done for good."""
+        self.check()
         self._tidy(batch)
         # Small batches follow each other where messages are answered as they come: nobody waits for bronze then. Large
         # ones are a backlog, and reading it from the source once for each job would take longer than keeping it first.
@@ -134,6 +140,9 @@ class Run:
             for table in job.silver:
                 keep = job.keep.get(table)
                 self.store.tidy_silver(table, before, keep and replace(keep, age=self.settings.keep))
+        if self.settings.bronze and time.monotonic() - self._bronze_at >= BRONZE_EVERY_S:
+            self.store.drop_bronze(before, self.settings.keep)
+            self._bronze_at = time.monotonic()
 
 
 def _extra(job: Job, rows: DataFrame) -> list[str]:

@@ -31,7 +31,7 @@ MERGE_BYTES = 64 << 20
 """What files that are put together come to at most: a file that is larger than its share of it stays as it is."""
 
 KEPT = timedelta(days=7)
-"""How long silver that has a row per message is kept, unless the operator says otherwise."""
+"""How long bronze, and silver that has a row per message, are kept, unless the operator says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,16 @@ class Store:
         place = self.path("bronze", f"batch={batch}")
         rows.write.mode("overwrite").parquet(place)
         return rows.sparkSession.read.schema(rows.schema).parquet(place)
+
+    def drop_bronze(self, before: int, age: timedelta) -> None:
+        """Remove batches that were written longer ago than this; they go in the order in which they came."""
+        system, root = self.files
+        limit = datetime.now(tz=UTC) - age
+        for batch, path in sorted(_numbered(system, f"{root}/bronze")):
+            written = [info.mtime for info in system.get_file_info(fs.FileSelector(path)) if info.mtime is not None]
+            if batch >= before or max(written, default=limit) > limit:
+                return
+            system.delete_dir(path)
 
     # silver
 
@@ -170,6 +180,13 @@ class Store:
         """The answer of a table as plain rows."""
         found = self.gold(table)
         return [] if found is None else found.to_pylist()
+
+
+def _numbered(system: fs.FileSystem, folder: str) -> list[tuple[int, str]]:
+    """The batches that bronze has, and where."""
+    found = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    named = [(info.base_name.partition("=")[2], info.path) for info in found if info.type == fs.FileType.Directory]
+    return [(int(number), path) for number, path in named if number.isdigit()]
 
 
 def _small(files: list[File]) -> list[File]:

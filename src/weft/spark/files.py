@@ -48,10 +48,8 @@ class Files:
         for queue in self._streams():
             stream, shard = stream_of(queue)
             if chosen(stream, names):
-                reader = self._reader(queue.number, stream, shard)
-                first, end = reader.offsets()
-                messages = reader.messages()
-                row_bytes = reader.bytes() // messages if messages else 0
+                first, end, messages, size = self._reader(queue.number, stream, shard).extent()
+                row_bytes = size // messages if messages else 0
                 found.append(Extent(stream, shard, str(queue.number), first, end, row_bytes))
         return sorted(found, key=lambda extent: (extent.stream, extent.shard))
 

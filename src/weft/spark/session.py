@@ -48,6 +48,8 @@ LOCAL = {
     "spark.driver.memory": "1g",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "weft._spark_daemon",
+    # As Spark has it for workers of tasks: the process that plans a query has no use for numpy's threads either.
+    "spark.executorEnv.OMP_NUM_THREADS": "1",
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
 }
