@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src" / "weft" / "client"
-MODULES = ("fabric", "receiving", "service", "sessions", "steps")
+MODULES = ("everywhere", "fabric", "management", "receiving", "service", "sessions", "steps")
 WORDS = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait (?=[\w(])", ""),
@@ -23,7 +23,7 @@ WORDS = (
     (r"\banext\(", "next("),
     (r"\basyncio\.run\((.*)\)", r"\1"),
     (r"\b([Aa])n asynchronous (iterator)", r"\1n \2"),
-    (r"\bweft\.connect\b", "sync.connect"),
+    (r"\bweft\.(connect|distributed)\b", r"sync.\1"),
     (r">>> import asyncio, weft\b", ">>> from weft.client import sync"),
     (r"\bweft\.client\.tickets\b", "weft.client.threads"),
     (rf"\bweft\.client\.({'|'.join(MODULES)})\b", r"weft.client.sync.\1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator
 
 import dns.flags
@@ -89,3 +90,25 @@ async def test_among_equals_the_heavier_come_first_more_often(server: NameServer
 async def test_a_name_that_is_not_known_is_told(server: NameServer) -> None:
     with pytest.raises(weft.Unavailable, match="no SRV records"):
         await weft.connect(f"amqp+srv://weft.test?resolver={server.place}", timeout_s=0.5).open()
+
+
+async def test_targets_are_looked_up_where_their_records_are() -> None:
+    """The names of a fabric's nodes are known to `weft names` alone."""
+    async with weft.Node(name="alpha", listen=["127.0.0.1:0"]) as node:
+        words = ["names", "--url", f"amqp://127.0.0.1:{node.ports[0]}", "--listen", "127.0.0.1:0"]
+        names = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "weft", *words, "--domain", "weft.test", stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert names.stdout is not None
+            async with asyncio.timeout(60):
+                said = (await names.stdout.readline()).decode()
+            assert said.startswith("answering for weft.test on ")
+            async with weft.connect(f"amqp+srv://weft.test?resolver={said.split()[-1]}", timeout_s=30) as fabric:
+                await fabric.send("q", 1)
+                target = fabric.core.target
+                assert target is not None
+                assert (target.host, target.address) == ("alpha.nodes.weft.test", "127.0.0.1")
+        finally:
+            names.terminate()
+            await names.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import doctest
 import subprocess
 import sys
@@ -52,9 +53,7 @@ def test_examples_in_docstrings_of_both_faces(url: str, monkeypatch: pytest.Monk
 def test_it_has_the_same_names() -> None:
     import weft.client
 
-    # A coordinator tells many nodes at once, in the background: that needs a loop (docs/guides/client.md).
-    only_asynchronous = {"Distributed", "distributed"}
-    assert sync.__all__ == [name for name in weft.client.__all__ if name not in only_asynchronous]
+    assert sync.__all__ == weft.client.__all__
     for name in ("send", "receive", "publish", "subscribe", "request", "service", "pipeline", "stream", "session"):
         assert hasattr(sync.Fabric, name)
 
@@ -124,3 +123,34 @@ def test_a_transaction(fabric: sync.Fabric) -> None:
             transaction.send(sender, "a", "b")
         with fabric.receive("sync-transaction") as messages:
             assert [next(messages).data for _ in range(2)] == [b"a", b"b"]
+
+
+@pytest.fixture(scope="module")
+def other_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    peer = peers.start_weft(tmp_path_factory.mktemp("other"))
+    yield f"amqp://127.0.0.1:{peer.port}"
+    peer.stop()
+
+
+def test_a_transaction_over_two_nodes(fabric: sync.Fabric, other_url: str) -> None:
+    with sync.connect(other_url, timeout_s=10) as store, sync.distributed("sync", fabric, store) as both:
+        fabric.send_many("both.orders", ["one", "two"])
+        orders = both.session(fabric).receiver("both.orders", window=10)
+        shipments = both.session(store).sender("both.shipments")
+        with both.transaction() as work:
+            work[fabric].accept(next(orders))
+            work[store].send(shipments, "one", durable=True)
+        refused = next(orders)
+        with contextlib.suppress(ZeroDivisionError), both.transaction() as work:
+            work[fabric].accept(refused)
+            work[store].send(shipments, "two", durable=True)
+            raise ZeroDivisionError
+        orders.close()
+        with store.receive("both.shipments") as shipped, fabric.receive("both.orders") as left:
+            assert next(shipped).data == b"one"
+            assert next(left).data == b"two"
+            assert shipped.next(0.05) is None
+            assert left.next(0.05) is None
+        assert both.recover() == {}
+        with pytest.raises(weft.Refused, match="exclusive"):
+            sync.distributed("sync", fabric, store).open()

@@ -16,7 +16,8 @@ from weft.client import Message
 from weft.client.pool import Pool
 from weft.config import Configuration, Listen, Permission, User
 from weft.net.endpoint import Endpoint
-from weft.net.resumption import opened
+from weft.net.resumption import is_resumed, remember
+from weft.node.dialer import Outgoing
 
 
 class Authority:
@@ -154,7 +155,7 @@ async def test_a_client_that_reconnects_takes_its_session_up_again(
                         await asyncio.sleep(0.01)
                 assert fabric.is_resumed
             await fabric.send("tls", "after all that")
-            opened(core._transport, f"127.0.0.1:{two.ports[0]}")
+            remember(core._transport, f"127.0.0.1:{two.ports[0]}")
         # A node that does not know the session, as one that was restarted, makes a whole handshake.
         for is_resumed in (False, True):
             async with weft.connect(url.format(two.ports[0]), tls=ada) as fabric:
@@ -183,3 +184,30 @@ async def test_a_pool_reuses_its_connections(authority: Authority, certificate: 
                 assert reply.body == number
         assert pool.reuse > 0.95
         assert [len(node.snapshot()["connections"]) for node in nodes] == [2, 2]
+
+
+async def test_a_link_between_nodes_takes_its_session_up_again(
+    authority: Authority, certificate: tuple[Path, Path]
+) -> None:
+    place = Listen(Endpoint("127.0.0.1", 0), *certificate)
+    async with weft.Node(name="gateway", configuration=Configuration(listen=(place,))) as gateway:
+        url = f"amqps://guest:guest@127.0.0.1:{gateway.ports[0]}"
+        link = {"name": "up", "urls": [url], "tls_ca": str(authority.certificate), "retry_max_s": 1}
+        async with weft.Node(name="local", configuration=Configuration(listen=(), links=(link,))) as local:
+            seen, before = [], 0
+            for _ in range(3):
+                async with asyncio.timeout(30):
+                    while (dialled := operational(local, before)) is None:  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0.01)
+                seen.append(is_resumed(dialled.transport))
+                before = dialled.conn_id
+                dialled.transport.abort()
+            assert seen == [False, True, True]
+
+
+def operational(node: weft.Node, before: int) -> Outgoing | None:
+    """The connection of a node's one link, once it works and is another than before."""
+    dialled = [each for each in node._running.driver.connections.values() if isinstance(each, Outgoing)]
+    if not dialled or dialled[0].conn_id == before:
+        return None
+    return dialled[0] if node.network.federation.links()[0]["state"] == "operational" else None

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+
+
+class Encoded(NamedTuple):
+    """A body that is encoded already."""
+
+    data: bytes | str
+    content_type: str | None
+
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {}
 _ENCODERS: dict[type, tuple[str, Callable[[Any], bytes]]] = {}
@@ -54,6 +62,8 @@ def encode(value: Any) -> tuple[bytes | str, str | None]:
         return value, None
     if kind is str:
         return value, TEXT
+    if isinstance(value, Encoded):
+        return value
     codec = _ENCODERS.get(kind)
     if codec is not None:
         return codec[1](value), codec[0]

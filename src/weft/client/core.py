@@ -26,7 +26,7 @@ from weft.model.client_events import Attached, Closed, Detached, Drained, LoginF
 from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
 from weft.net.backoff import delays
 from weft.net.memory import connect_here
-from weft.net.resumption import dialling, is_resumed, opened
+from weft.net.resumption import dialling, is_resumed, remember
 
 if TYPE_CHECKING:
     from weft.client.signing import Signer
@@ -224,7 +224,7 @@ class Core:
                 self._tls = await self.loop.run_in_executor(None, ssl.create_default_context)
             tls = self._tls
             dialling(tls, f"{target.host}:{target.port}")
-        await self.loop.create_connection(lambda: protocol, target.host, target.port, ssl=tls)
+        await self.loop.create_connection(lambda: protocol, target.address or target.host, target.port, ssl=tls)
 
     def _hello(self, target: Target) -> None:
         mechanism = target.mechanism or ("ANONYMOUS" if target.user is None else "PLAIN")
@@ -393,7 +393,7 @@ class Core:
         if self._protocol is not None and not self._protocol.opened.done():
             self._protocol.opened.set_result(None)
         if self._transport is not None and self.target is not None:
-            opened(self._transport, f"{self.target.host}:{self.target.port}")
+            remember(self._transport, f"{self.target.host}:{self.target.port}")
             self._reader.open(self._transport)
         if self._on_state is not None:
             self._on_state(True)

@@ -9,16 +9,19 @@ Rules: decision 0022 (presumed abort); docs/guides/client.md, "Transactions over
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Self
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
 
 from weft.client.management import Management
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.sessions import Session, Transaction
+from weft.client.tickets import Lock, Work, sleep, within
 from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, Undelivered, WeftError
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ PAUSE_S = 0.2
 """Between two tries to tell a node what was decided."""
 PATIENCE_S = 30.0
 """How long `commit` waits for nodes to hear of a decision that stands; they are told later if it takes longer."""
+CLOSE_S = 5.0
+"""How long `close` waits for one who is telling a node."""
 DECISIONS_MAX = 1_000
 """Decisions that some node has not heard of; no new transaction is decided beyond that."""
 _UNKNOWN = "amqp:transaction:unknown-id"
@@ -61,8 +66,10 @@ class Distributed:
         self._sessions: dict[int, Session] = {}
         self._decisions: Receiver | None = None
         self._known: dict[str, Message] = {}
-        self._reading = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading = Lock()
+        self._telling: list[Work] = []
+        self._guard = threading.Lock()
+        """Of the list; never held while waiting."""
 
     async def open(self) -> Self:
         """Begin: what is in doubt is settled first."""
@@ -77,9 +84,13 @@ class Distributed:
 
     async def close(self) -> None:
         """End; nodes that have not heard of a decision are told by the next of this name."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with self._guard:
+            telling, self._telling = self._telling, []
+        for work in telling:
+            work.cancel()
+        for work in telling:
+            with contextlib.suppress(TimeoutError):
+                await within(CLOSE_S, work.join)
         for session in self._sessions.values():
             await session.close()
 
@@ -141,32 +152,33 @@ class Distributed:
 
     def check_room(self) -> None:
         """Unavailable while too many decisions are not yet known everywhere."""
-        if len(self._tasks) > DECISIONS_MAX:
-            raise Unavailable(f"{DECISIONS_MAX} transactions are decided and some node has not heard of them")
+        with self._guard:
+            self._telling = [work for work in self._telling if not work.is_done]
+            if len(self._telling) > DECISIONS_MAX:
+                raise Unavailable(f"{DECISIONS_MAX} transactions are decided and some node has not heard of them")
 
     async def finish(self, whole: str) -> None:
-        """It is decided: every other node hears of it, then the decision is forgotten."""
-        task = self._start(self._tell_all(whole))
-        await asyncio.wait([task], timeout=PATIENCE_S)
+        """It is decided: every other node hears of it, all at once; then the decision is forgotten."""
+        heard: set[int] = set()
+        works = [Work(self._tell, whole, number, heard) for number in range(1, len(self._fabrics))]
+        with self._guard:
+            self._telling += works
+        end = monotonic() + PATIENCE_S
+        with contextlib.suppress(TimeoutError):
+            for work in works:
+                await within(max(0.0, end - monotonic()), work.join)
 
-    async def _tell_all(self, whole: str) -> None:
-        others = list(enumerate(self._fabrics))[1:]
-        await asyncio.gather(*(self._tell(fabric, branch(whole, number)) for number, fabric in others))
-        if await persist(lambda: self.is_decided(whole)):
-            self._known.pop(whole).accept()
-
-    async def _tell(self, fabric: Fabric, identity: bytes) -> None:
-        await persist(lambda: resolve(self.session(fabric), identity))
-
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_told)
-        return task
-
-    def _on_told(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+    async def _tell(self, whole: str, number: int, heard: set[int]) -> None:
+        """One node hears of a decision; the last to have heard of it ends it."""
+        session = self.session(self._fabrics[number])
+        try:
+            await persist(lambda: resolve(session, branch(whole, number)))
+            heard.add(number)
+            if len(heard) == len(self._fabrics) - 1 and await persist(lambda: self.is_decided(whole)):
+                decision = self._known.pop(whole, None)
+                if decision is not None:
+                    decision.accept()
+        except WeftError as error:
             LOG.error("a node did not take what was decided, which stays in doubt there: %s", error)
 
     @property
@@ -270,12 +282,12 @@ async def resolve(session: Session, identity: bytes, *, fail: bool = False) -> b
     return True
 
 
-async def persist(ask: Callable[[], Awaitable[bool]]) -> bool:
+async def persist(ask: Callable[[], Any]) -> bool:
     """Ask until there is an answer: it was promised, so there will be one. What is refused stays refused."""
     while True:
         try:
-            return await ask()
+            return bool(await ask())
         except WeftError as error:
             if isinstance(error, Refused) or getattr(error, "condition", "") not in _LATER:
                 raise
-            await asyncio.sleep(PAUSE_S)
+            await sleep(PAUSE_S)

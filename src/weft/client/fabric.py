@@ -460,10 +460,10 @@ class Fabric:
             replies = await self._ready_replies(timeout_s)
         data, content_type = encode(body)
         ticket = Ticket(monotonic() + timeout_s)
-        correlation = replies.expect(ticket)
+        correlation = replies.expect(ticket, address, data, properties)
         if address.startswith("$"):
             replies.unsigned.add(correlation)
-        properties |= {"durable": durable, "reply_to": replies.address, "correlation_id": correlation}
+        properties["durable"] = durable
         properties["ttl_ms"] = max(1, int(timeout_s * 1000))
         properties["expires_at"] = time() + timeout_s
         if content_type is not None:
@@ -492,7 +492,9 @@ class Fabric:
     ) -> None:
         """Answer a request at its `reply_to`; services do it themselves. `batchable`: the outcome may come later."""
         data, content_type = encode(body)
-        properties: dict[str, Any] = {"durable": True, "correlation_id": correlation_id}
+        properties: dict[str, Any] = {"durable": True}
+        if correlation_id is not None:
+            properties["correlation_id"] = correlation_id
         if content_type is not None:
             properties["content_type"] = content_type
         if headers:
@@ -512,7 +514,7 @@ class Fabric:
         with self._making:
             replies = self._replies
             if replies is None or replies.error is not None:
-                replies = self._replies = Replies(self.core, self.dialect)
+                replies = self._replies = Replies(self.core, self.dialect, self.outlet)
         if not replies.is_ready:
             ticket = Ticket(monotonic() + timeout_s)
             replies.when_attached(ticket)

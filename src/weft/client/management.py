@@ -102,7 +102,11 @@ class Management:
         await self._ask("DELETE", {"type": kind, "name": name}, values)
 
     async def call(
-        self, kind: str, name: str | None, operation: str, arguments: Mapping[str, object] | None = None
+        self,
+        kind: str,
+        name: str | None,
+        operation: str,
+        arguments: Mapping[str, object] | None = None,
     ) -> Any:
         """Call an operation of an object, such as `purge`."""
         return await self._ask(operation, {"type": kind, "name": name}, arguments)

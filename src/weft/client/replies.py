@@ -4,21 +4,25 @@ Owns the receiving link of the replies and the table of what waits, by correlati
 thread reads, in any order, late or twice, and go to the ticket that waits; a stray one is accepted and counted.
 It must never make an address per request: making one costs more than the request.
 Rule: the address has the client's own name, so it is the same after a reconnect, at this node or at another; the node
-keeps replies for `KEEP_S` while nobody is connected.
+keeps replies for `KEEP_S` while nobody is connected. What was lost with a node all the same is asked for (`again`).
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
+from time import monotonic, time
 from typing import Any
 
 from weft._kernel import Delivery
+from weft.client.again import WORD_HEADER, Again, question_topic
+from weft.client.answers import REQUEST
 from weft.client.core import Core
 from weft.client.dialect import Dialect
-from weft.client.links import Inlet, too_late
+from weft.client.links import Inlet, Outlet, too_late
 from weft.client.message import Message
-from weft.model.errors import ServiceError, Untrusted, WeftError
+from weft.model.errors import ServiceError, Unavailable, Untrusted, WeftError
 
 KEEP_S = 300
 """How long a node keeps the replies of a client that is gone: longer than any reconnect, shorter than a lifetime."""
@@ -27,10 +31,39 @@ ERROR_HEADER = "weft-error"
 """The header of a reply that is an error: the name of the exception."""
 
 
+class Asked:
+    """A request that waits for its reply, with what it takes to ask it anew."""
+
+    __slots__ = ("address", "connection", "data", "is_begun", "later", "properties", "ticket")
+
+    def __init__(self, ticket: Any, address: str, data: Any, properties: dict[str, Any], connection: int) -> None:
+        self.ticket = ticket
+        self.address = address
+        self.data = data
+        self.properties = properties
+        self.connection = connection
+        """The connection by which it was asked, counted from the first."""
+        self.is_begun = False
+        """Has an instance said that it serves it?"""
+        self.later: tuple[str, ...] = ()
+        """The ids under which it was asked anew."""
+
+    @property
+    def topic(self) -> str:
+        """Where the instances that may know it are asked."""
+        return question_topic(self.address)
+
+    @property
+    def is_unknown(self) -> bool:
+        """May it be asked anew, if nobody knows it? One whose id the program chose is the program's to ask again."""
+        return not self.is_begun and "message_id" not in self.properties
+
+
 class Replies(Inlet):
     """The replies of one client."""
 
-    def __init__(self, core: Core, dialect: Dialect) -> None:
+    def __init__(self, core: Core, dialect: Dialect, outlet: Callable[..., Outlet]) -> None:
+        """`outlet` gives the link to an address or a topic."""
         options: dict[str, Any] = {"window": WINDOW}
         address: str | None = None
         if dialect.reply_topics:
@@ -44,44 +77,101 @@ class Replies(Inlet):
         self.unsigned: set[str] = set()
         """Requests that the node itself answers, which signs nothing."""
         self.on_message = self._on_replies
-        self._waiting: dict[str, Any] = {}
+        self._waiting: dict[str, Asked] = {}
         self._ids = itertools.count()
-        # A client of the same name, before this one, may get late replies: they must not be taken for ours.
-        self._token = os.urandom(4).hex()
+        # Nobody else's request has such an id: services know by it what they have served.
+        self._token = f"{REQUEST}{os.urandom(8).hex()}."
+        self._outlet = outlet
+        self._again = Again(self, outlet)
         self.number = core.machine.attach_receiver("replies", address, **options)
         core.add(self)
 
-    def expect(self, ticket: Any) -> str:
+    def expect(self, ticket: Any, address: str, data: Any, properties: dict[str, Any]) -> str:
         """A request is about to be sent: the correlation under which its reply is known."""
         correlation = f"{self._token}{next(self._ids):x}"
-        self._waiting[correlation] = ticket
+        properties["reply_to"] = self.address
+        properties["correlation_id"] = correlation
+        self._waiting[correlation] = Asked(ticket, address, data, properties, self.core.connections)
         return correlation
 
     def forget(self, correlation: str) -> None:
         """Nobody waits for this reply any more."""
-        self._waiting.pop(correlation, None)
+        asked = self._waiting.pop(correlation, None)
         self.unsigned.discard(correlation)
+        if asked is not None:
+            self._forget_later(asked)
+
+    def _forget_later(self, asked: Asked) -> None:
+        for key in asked.later:
+            self._waiting.pop(key, None)
+
+    # what was lost with a connection
+
+    def on_attached(self, address: str | None, filters: Any) -> None:
+        super().on_attached(address, filters)
+        if self._waiting:
+            self._again.start(monotonic())
+
+    def on_lost(self) -> None:
+        super().on_lost()
+        self._again.stop()
+
+    def outstanding(self) -> list[tuple[str, Asked]]:
+        """Requests that were asked by a connection that is gone."""
+        now = self.core.connections
+        waiting = list(self._waiting.items())
+        return [(key, asked) for key, asked in waiting if asked.connection < now and key not in self.unsigned]
+
+    def ask_anew(self, asked: Asked) -> None:
+        """Ask a request that nobody knows once more, under another id."""
+        left_s = asked.ticket.deadline - monotonic()
+        properties = asked.properties | {"ttl_ms": max(1, int(left_s * 1000)), "expires_at": time() + left_s}
+        outlet = self._outlet(asked.address, properties, is_topic=False)
+        if outlet.is_full or asked.connection == self.core.connections:
+            return
+        key = self.expect(asked.ticket, asked.address, asked.data, properties)
+        self._waiting[key] = asked
+        asked.later += (key,)
+        asked.connection = self.core.connections
+        outlet.send((asked.data,), properties, Anew(asked), batchable=True)
+
+    def _on_word(self, delivery: Delivery, topic: str) -> None:
+        """An instance says what it knows of the requests it was asked about."""
+        begun, gone = self._again.on_word(delivery, topic, monotonic())
+        for key in begun:
+            if (asked := self._waiting.get(key)) is not None:
+                asked.is_begun = True
+        for key in gone:
+            if (asked := self._waiting.get(key)) is not None:
+                self.forget(key)
+                asked.ticket.fail(Unavailable(f"{asked.address} has answered, and the reply was lost on its way"))
 
     def _on_replies(self, deliveries: list[Delivery]) -> None:
         if not deliveries:
             return
         for delivery in deliveries:
             try:
-                correlation, kind = delivery.correlation_id, delivery.headers.get(ERROR_HEADER)
+                correlation, headers = delivery.correlation_id, delivery.headers
                 signer = None if correlation in self.unsigned else self.core.signer
                 problem = None if signer is None else signer.problem(delivery)
             except ValueError:  # a message that is none
                 self.strays += 1
                 continue
-            ticket = self._waiting.pop(correlation, None) if isinstance(correlation, str) else None
-            if ticket is None:
-                self.strays += 1
-            elif problem is not None:
-                ticket.fail(Untrusted(f"the reply {problem}"))
-            elif kind is None:
-                ticket.done(Message(delivery, self, is_open=False))
+            asked = self._waiting.pop(correlation, None) if isinstance(correlation, str) else None
+            if asked is None:
+                if problem is None and WORD_HEADER in headers:
+                    self._on_word(delivery, str(headers[WORD_HEADER]))
+                else:
+                    self.strays += 1
+                continue
+            if asked.later:
+                self._forget_later(asked)
+            if problem is not None:
+                asked.ticket.fail(Untrusted(f"the reply {problem}"))
+            elif ERROR_HEADER not in headers:
+                asked.ticket.done(Message(delivery, self, is_open=False))
             else:
-                ticket.fail(ServiceError(_text(delivery), str(kind)))
+                asked.ticket.fail(ServiceError(_text(delivery), str(headers[ERROR_HEADER])))
         # Last, so that what the program sends upon a reply can leave with it.
         self.core.machine.settle(self.number, deliveries[0].number, deliveries[-1].number)
         self.core.kick()
@@ -89,15 +179,16 @@ class Replies(Inlet):
     def on_end(self, error: WeftError) -> None:
         super().on_end(error)
         waiting, self._waiting = self._waiting, {}
-        for ticket in waiting.values():
-            ticket.fail(error)
+        for asked in waiting.values():
+            asked.ticket.fail(error)
 
     def expire(self, now: float, reason: WeftError | None) -> None:
         super().expire(now, reason)
-        late = [(key, ticket) for key, ticket in list(self._waiting.items()) if ticket.deadline <= now]
-        for key, ticket in late:
+        late = [(key, asked) for key, asked in list(self._waiting.items()) if asked.ticket.deadline <= now]
+        for key, asked in late:
             if self._waiting.pop(key, None) is not None:
-                ticket.fail(too_late("no reply came in time", reason))
+                asked.ticket.fail(too_late("no reply came in time", reason))
+        self._again.tick(now)
 
 
 def _text(delivery: Delivery) -> str:
@@ -107,6 +198,24 @@ def _text(delivery: Delivery) -> str:
     except ValueError:
         return ""
     return body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+
+
+class Anew:
+    """The ticket of a request's message when it is asked anew: if the node does not take it, it is asked once more."""
+
+    __slots__ = ("_asked", "deadline", "left")
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self.deadline = asked.ticket.deadline
+        self.left = 1
+
+    def done(self, value: Any = None) -> None:
+        """The node has the request."""
+
+    def fail(self, _error: BaseException) -> None:
+        """The node does not take the request, for now."""
+        self._asked.connection = 0
 
 
 class Asking:

@@ -3,17 +3,22 @@
 Owns a service's queue, its instances' concurrency and their end. Requests come in from whoever knows the name; what the
 handler returns goes back as the reply, and what it raises as an error. The request is accepted once the node has the
 reply, so that whatever dies in between, the request is served by another instance.
-It must never drop a request that it has begun: `stop` waits for those, and gives back those it has not.
+It must never drop a request that it has begun: `stop` waits for those, and gives back those it has not. It must never
+serve a request twice: one that comes again is answered from what is remembered (`answers`, docs/decisions/0031).
 Rule: a request's deadline travels with it; what comes too late is dropped, for nobody waits for it any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from weft.client.again import Question, read_question
+from weft.client.answers import Answer, Answers, Standing, request_key
+from weft.client.codecs import Encoded, encode
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.replies import ERROR_HEADER
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("weft.client")
 REPLY_S = 10.0
 """How long a reply is tried when the request has no deadline of its own."""
+ANSWER_S = 2.0
+"""How long an answer to a question is tried: it is asked again."""
 EVERY_S_MAX = 3_600.0
 PRESENCE_S = 2.0
 """How often an instance says that it is there; two silences in a row mean that it is not."""
@@ -58,6 +65,7 @@ class Service:
         """Waits for the next request."""
         self._works: list[Work] = []
         self._stopping = False
+        self._answers = Answers()
 
     async def start(self) -> None:
         """Make the queue, announce the instance, serve."""
@@ -128,8 +136,13 @@ class Service:
         return None
 
     async def _handle(self, message: Message) -> None:
+        key = request_key(message)
+        standing = Standing.NEW if key is None else self._answers.begin(key, message)
         try:
-            await self._answer(message)
+            if standing is Standing.NEW:
+                await self._answer(message, key)
+            elif standing is not Standing.BEGUN:
+                await self._answer_again(message, key or "")
         except WeftError as error:
             # The reply could not be given: another try, by whichever instance gets it.
             LOG.warning("service %s could not reply: %s", self.name, error)
@@ -137,33 +150,56 @@ class Service:
         finally:
             self._slots.give()
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: Message, key: str | None) -> None:
         remaining_s = _remaining_s(message)
-        if remaining_s is not None and remaining_s <= 0:
-            message.accept()
+        answer = await self._ask_handler(message, remaining_s)
+        messages = [message] if key is None else self._answers.end(key, answer)
+        if answer is None:
+            for each in messages:
+                each.accept()  # too late: nobody waits any more
             return
-        headers: dict[str, Any] = {}
-        try:
-            value = await within(remaining_s, self._call, message)
-        except TimeoutError:
-            message.accept()
-            return
-        except Exception as error:
-            value, headers = str(error), {ERROR_HEADER: type(error).__name__}
         if not message.durable:
             # With the reply, in one write: the request is no safer than that at its node either.
             message.accept()
-        if message.reply_to is not None:
-            await self._reply(message, value, headers, remaining_s)
-        elif headers:
-            LOG.error("service %s failed, and nobody is to be told: %s", self.name, value)
+        if message.reply_to is None and answer.headers:
+            LOG.error("service %s failed, and nobody is to be told: %s", self.name, answer.body.data)
+        try:
+            if message.reply_to is not None:
+                await self._reply(message, answer, remaining_s)
+        except WeftError:
+            if key is not None:
+                self._answers.forget(key)
+            for each in messages:
+                each.retry()
+            raise
         self.served += 1
+        for each in messages:
+            each.accept()
+
+    async def _ask_handler(self, message: Message, remaining_s: float | None) -> Answer | None:
+        """What the handler returns or raises; None if it is too late for either."""
+        if remaining_s is not None and remaining_s <= 0:
+            return None
+        try:
+            value = await within(remaining_s, self._call, message)
+            return Answer(_encoded(b"" if value is None else value), {})
+        except Exception as error:
+            left_s = _remaining_s(message)
+            if isinstance(error, TimeoutError) and left_s is not None and left_s <= 0:
+                return None
+            text = str(error).encode(errors="replace").decode()
+            return Answer(_encoded(text), {ERROR_HEADER: type(error).__name__})
+
+    async def _answer_again(self, message: Message, key: str) -> None:
+        """A request that was answered, or is not to be served any more, has come again."""
+        answer = self._answers.reply(key)
+        if answer is not None and message.reply_to is not None:
+            await self._reply(message, answer, _remaining_s(message))
         message.accept()
 
-    async def _reply(self, message: Message, value: Any, headers: dict[str, Any], remaining_s: float | None) -> None:
+    async def _reply(self, message: Message, answer: Answer, remaining_s: float | None) -> None:
         correlation = message.correlation_id if message.correlation_id is not None else message.message_id
         deadline = monotonic() + (REPLY_S if remaining_s is None else max(remaining_s, 0.1))
-        body = b"" if value is None else value
         for pause_s in delays():
             if pause_s:
                 await sleep(pause_s)
@@ -173,15 +209,28 @@ class Service:
             try:
                 await self._fabric.reply(
                     message.reply_to or "",
-                    body,
+                    answer.body,
                     correlation_id=correlation,
-                    headers=headers,
+                    headers=answer.headers,
                     timeout_s=left_s,
                     batchable=message.is_settled,
                 )
             except (Undelivered, Refused, DeadlineExceeded):
                 continue  # who asked is reconnecting, or gone: the deadline tells
             return
+
+    # questions about requests
+
+    async def _answer_question(self, question: Question) -> None:
+        """A client that was cut off wants to know what became of its requests; it asks again until it knows."""
+        found = self._answers.ask(question.ids, is_final=question.is_final)
+        with contextlib.suppress(Undelivered, Refused, DeadlineExceeded):
+            for key, answer in found.replies:
+                await self._fabric.reply(
+                    question.to, answer.body, correlation_id=key, headers=answer.headers, timeout_s=ANSWER_S
+                )
+            word, headers = question.answer(found)
+            await self._fabric.reply(question.to, word, correlation_id=None, headers=headers, timeout_s=ANSWER_S)
 
     # presence
 
@@ -197,14 +246,20 @@ class Service:
             is_new = self._fabric.core.connections != told
             if not self._stopping and self._fabric.is_connected and (is_new or monotonic() >= due):
                 told, due = self._fabric.core.connections, monotonic() + self._presence_s
-                await self._announce("up")
+                with contextlib.suppress(Undelivered, Refused, DeadlineExceeded):
+                    await self._announce("up")
 
     async def _answer_asked(self) -> None:
         if self._asked is None:
             return
         try:
-            async for _question in self._asked:
-                await self._announce("up")
+            async for message in self._asked:
+                question = read_question(message)
+                if question is not None:
+                    await self._answer_question(question)
+                    continue
+                with contextlib.suppress(Undelivered, Refused, DeadlineExceeded):
+                    await self._announce("up")
         except WeftError:
             return  # the client is closed
 
@@ -254,6 +309,12 @@ async def watch(fabric: Fabric, name: str) -> AsyncIterator[tuple[str, str]]:
             for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
                 del seen[instance]
                 yield instance, "down"
+
+
+def _encoded(value: Any) -> Encoded:
+    """A reply in bytes: what cannot be said must fail here, where it still becomes an error for who asked."""
+    data, content_type = encode(value)
+    return Encoded(data.encode() if isinstance(data, str) else data, content_type)
 
 
 def _remaining_s(message: Message) -> float | None:

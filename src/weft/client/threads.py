@@ -120,9 +120,17 @@ class Work:
         """Have it stop where it sleeps; what it waits for must end by itself."""
         self.cancelled.set()
 
+    @property
+    def is_done(self) -> bool:
+        """Has it ended?"""
+        return not self._thread.is_alive()
+
     def join(self) -> None:
         """Wait until it has ended, however it did."""
-        self._thread.join()
+        left_s = _left_s()
+        self._thread.join(None if left_s < 0 else left_s)
+        if self._thread.is_alive():
+            raise TimeoutError
 
 
 def caller(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,6 +147,10 @@ def within(timeout_s: float | None, job: Callable[..., Any], *arguments: Any) ->
         return job(*arguments)
     finally:
         _HERE.deadline = before
+
+
+Lock = threading.Lock
+"""One at a time: `with`."""
 
 
 def soon(what: Callable[[], None]) -> None:

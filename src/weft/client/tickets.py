@@ -151,6 +151,11 @@ class Work:
         """Have it stop."""
         self._task.cancel()
 
+    @property
+    def is_done(self) -> bool:
+        """Has it ended?"""
+        return self._task.done()
+
     async def join(self) -> None:
         """Wait until it has ended, however it did."""
         await asyncio.wait([self._task])
@@ -195,6 +200,8 @@ def soon(what: Callable[[], None]) -> None:
 
 
 sleep = asyncio.sleep
+Lock = asyncio.Lock
+"""One at a time: `async with`."""
 
 
 async def until_stopped() -> None:

@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -44,6 +45,8 @@ class Target(NamedTuple):
     """`EXTERNAL`, `PLAIN` or `ANONYMOUS`; None goes by whether there is a user."""
     resolver: str | None = None
     """Of `srv`: the name server to ask, `ADDRESS` or `ADDRESS:PORT`; None asks those of the system."""
+    address: str | None = None
+    """Where the host is, as the URL's own name server says; None has the system look it up."""
 
     @property
     def hostname(self) -> str:
@@ -143,9 +146,24 @@ def resolve(target: Target) -> list[Target]:
         if target.resolver is not None:
             server = parse_endpoint(target.resolver, PORT_DNS)
             asked.nameservers, asked.port = [server.host], server.port
+        end = monotonic() + SRV_TIMEOUT_S
         answer: Any = asked.resolve(f"_amqp._tcp.{target.host}", "SRV", lifetime=SRV_TIMEOUT_S)
         # RFC 2782: lower priority first, among equals the heavier more often.
         records = answer.rrset.processing_order()
     except (exception.DNSException, ValueError, OSError) as error:
         raise Unavailable(f"{target} has no SRV records: {error}") from error
-    return [target._replace(kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]
+    places = [target._replace(kind="tcp", host=str(record.target).rstrip("."), port=record.port) for record in records]
+    if target.resolver is None:
+        return places
+    return [place._replace(address=each) for place in places for each in _addresses(asked, place.host, end)]
+
+
+def _addresses(asked: Any, host: str, end: float) -> list[str | None]:
+    """Where a host is, as a name server says; what that does not know is left to the system."""
+    from dns.exception import DNSException
+
+    try:
+        found = list(asked.resolve_name(host, lifetime=max(0.1, end - monotonic())).addresses())
+    except (DNSException, ValueError, OSError):
+        found = []
+    return found or [None]

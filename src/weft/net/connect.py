@@ -14,6 +14,7 @@ from collections.abc import Callable
 from weft.model.errors import Unavailable
 from weft.net.endpoint import Endpoint
 from weft.net.listen import TLS_SHUTDOWN_TIMEOUT_S, reason
+from weft.net.resumption import dialling
 
 
 async def connect(
@@ -26,6 +27,8 @@ async def connect(
 ) -> None:
     """Dial an endpoint; the protocol is connected when this returns."""
     loop = asyncio.get_running_loop()
+    if tls is not None:
+        dialling(tls, str(endpoint))
     try:
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(

@@ -1,10 +1,10 @@
 """TLS sessions that are taken up again: the second handshake with a peer is shorter than the first.
 
-Owns what a client's context remembers of the peers it has spoken to, by place. Before a dial the place is named, so
-that the handshake offers the session that is known; once the connection is open its session is kept for the next.
+Owns what a dialling context remembers of the peers it has spoken to, by place. Before a dial the place is named, so
+that the handshake offers the session that is known; the session of a connection is kept for the next one.
 It must never weaken a check: a session belongs to its context, so to the same authorities and the same certificate of
 ours. A peer that does not know it any more makes a whole handshake.
-Rule: RFC 8446 section 2.2 (RFC 5077 before TLS 1.3); docs/guides/client.md, "TLS".
+Rule: RFC 8446 section 2.2 (RFC 5077 before TLS 1.3); docs/guides/client.md, "TLS"; docs/guides/network.md, "Links".
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ def dialling(context: ssl.SSLContext, place: str) -> None:
     _sessions(context)
 
 
-def opened(transport: asyncio.Transport, place: str) -> None:
-    """A connection to a place is open, and the peer has had time to say under which ticket it may be taken up again."""
+def remember(transport: asyncio.Transport, place: str) -> None:
+    """Keep the session of a connection to a place. Only after bytes have come from the peer: it says in them under
+    which ticket the session may be taken up again.
+    """
     context, end = transport.get_extra_info("sslcontext"), transport.get_extra_info("ssl_object")
     if context is not None and end is not None and end.session is not None:
         _sessions(context).keep(place, end.session)

@@ -19,6 +19,7 @@ from weft.model.errors import WeftError
 from weft.model.events import ConnectionClosed, DialFailed, Dialled, Event
 from weft.net.connect import connect
 from weft.net.endpoint import Endpoint
+from weft.net.resumption import remember
 from weft.net.tls import client_context
 from weft.node.connection import WRITE_BUFFER_BYTES, Connection, discard
 
@@ -115,6 +116,11 @@ class Outgoing(Connection):
         self.conn_id = self._driver.dialled(self, self._action)
         if self.conn_id:
             self._dialer.connected(self._action, self.conn_id)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # For the next dial of this place; nothing, without TLS.
+        remember(self.transport, str(Endpoint(self._action.host, self._action.port)))
+        super().connection_lost(error)
 
     def hang_up(self) -> None:
         """Everything is said. A peer that we dialled is owed no time to read it: we may have to dial again."""

@@ -6,7 +6,11 @@ It must never be edited by hand. Start at docs/guides/client.md.
 
 from weft.client.codecs import add_codec
 from weft.client.message import Message
+from weft.client.sync.everywhere import Distributed
 from weft.client.sync.fabric import Fabric, connect
 from weft.client.sync.receiving import Receiver
 
-__all__ = ["Fabric", "Message", "Receiver", "add_codec", "connect"]
+distributed = Distributed
+"""Transactions over several nodes, as `connect` is the way to one: `with sync.distributed("orders", a, b)`."""
+
+__all__ = ["Distributed", "Fabric", "Message", "Receiver", "add_codec", "connect", "distributed"]
