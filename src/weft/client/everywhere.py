@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
+import os
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -109,7 +109,7 @@ class Distributed:
 
     def transaction(self) -> Everywhere:
         """A transaction over all nodes: `async with both.transaction() as work`."""
-        return Everywhere(self, f"{self._name}/{secrets.token_hex(16)}")
+        return Everywhere(self, f"{self._name}/{os.urandom(16).hex()}")
 
     async def recover(self) -> dict[str, bool]:
         """End what a coordinator of this name left in doubt; global ids, and whether each was committed."""

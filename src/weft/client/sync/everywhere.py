@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
+import os
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -110,7 +110,7 @@ class Distributed:
 
     def transaction(self) -> Everywhere:
         """A transaction over all nodes: `with both.transaction() as work`."""
-        return Everywhere(self, f"{self._name}/{secrets.token_hex(16)}")
+        return Everywhere(self, f"{self._name}/{os.urandom(16).hex()}")
 
     def recover(self) -> dict[str, bool]:
         """End what a coordinator of this name left in doubt; global ids, and whether each was committed."""
