@@ -43,6 +43,7 @@ from weft.node.local import CREDIT_DEFAULT, Receiver
 from weft.node.memory import memory_bytes_default
 from weft.policy import Policy, PolicySettings
 from weft.policy.passwords import hash_password
+from weft.policy.scram import make_verifier
 from weft.store import ResourcePolicy, Store
 
 VHOST = "/"
@@ -105,10 +106,10 @@ class Node:
         async with AsyncExitStack() as life:
             configuration = self._configuration
             store = self._open_store(life)
-            users = await asyncio.to_thread(_hash_passwords, configuration.users)
-            engine = self._make_engine()
             settings = configuration.settings
-            entry = PolicySettings(guest=settings.guest, anonymous=settings.anonymous)
+            users = await asyncio.to_thread(_hash_passwords, configuration.users, scram=settings.scram)
+            engine = self._make_engine()
+            entry = PolicySettings(guest=settings.guest, anonymous=settings.anonymous, scram=settings.scram)
             policy = Policy(store, entry, submit=self._submit)
             life.callback(policy.close)
             creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
@@ -127,7 +128,7 @@ class Node:
             life.callback(self._forget)
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
-            driver.apply(topology.start())
+            driver.apply([*policy.start(), *topology.start()])
             self._unclaimed = engine.unclaimed(), not store.is_new
             if not store.is_new:
                 # The definitions are whole, so a queue that is not among them was deleted just before the end.
@@ -165,8 +166,8 @@ class Node:
 
     async def reload(self, configuration: Configuration) -> None:
         """Take users, virtual hosts, permissions and policies from a new configuration; what it names no more goes."""
-        users = await asyncio.to_thread(_hash_passwords, configuration.users)
         parts = self._running
+        users = await asyncio.to_thread(_hash_passwords, configuration.users, scram=parts.policy.settings.scram)
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, parts.topology, self._configuration, configuration))
         parts.management.serve_vhosts()
@@ -480,12 +481,14 @@ def _tls(place: Listen) -> SSLContext | None:
     return server_context(place.tls_cert, place.tls_key, place.tls_ca)
 
 
-def _hash_passwords(users: Sequence[User]) -> list[User]:
+def _hash_passwords(users: Sequence[User], *, scram: bool) -> list[User]:
     """Users with hashes only; slow, so not for the loop's thread."""
-    return [
-        user if user.password is None else replace(user, password=None, password_hash=hash_password(user.password))
-        for user in users
-    ]
+
+    def hashed(user: User, password: str) -> User:
+        encoded = make_verifier(password).encode() if scram else hash_password(password)
+        return replace(user, password=None, password_hash=encoded)
+
+    return [user if user.password is None else hashed(user, user.password) for user in users]
 
 
 def _configure(policy: Policy, topology: Topology, configuration: Configuration, users: list[User]) -> list[Change]:

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+import peers
+
 from .support import shared_queue
 
 HERE = Path(__file__).parent / "jms"
@@ -53,9 +55,24 @@ def built() -> str:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_qpid_jms(broker: Any, channel: BlockingChannel, name: Callable[..., str], built: str, scenario: str) -> None:
-    queue = shared_queue(channel, name())
+    run(built, broker, scenario, shared_queue(channel, name()))
+
+
+def run(built: str, broker: Any, scenario: str, queue: str, *options: str) -> None:
     command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", built, "interop.Scenarios"]
     done = subprocess.run(
-        [*command, broker.host, str(broker.port), scenario, queue], capture_output=True, text=True, timeout=60
+        [*command, broker.host, str(broker.port), scenario, queue, *options], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("options", [("SCRAM-SHA-256",), ()], ids=["asked_for", "chosen"])
+def test_passwords_are_proven(built: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Where it is offered, the client takes SCRAM by itself, and would try nothing else."""
+    config = tmp_path / "weft.toml"
+    config.write_text("[settings]\nscram = true\n")
+    node = peers.start_weft(tmp_path / "data", "--config", str(config))
+    try:
+        run(built, node, "send_and_receive", "proven", *options)
+    finally:
+        node.stop()

@@ -42,6 +42,7 @@ impl Engine {
                 let quiet = std::mem::take(&mut self.broker.quiet);
                 self.broker.dirty.extend(quiet);
             }
+            Change::SetMechanisms { names } => self.broker.mechanisms = names,
             Change::OpenLink(order) => self.open_link(&order),
             Change::CloseLink { conn, link, closed } => self.close_link(ConnId::from_raw(conn), link, closed),
             change => return self.apply_table(change),

@@ -200,4 +200,7 @@ pub enum Change {
     Quiesce {
         on: bool,
     },
+    SetMechanisms {
+        names: Vec<String>,
+    },
 }

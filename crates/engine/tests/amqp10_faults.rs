@@ -16,26 +16,6 @@ fn node() -> Node {
     Node::new(Limits::default(), 7)
 }
 
-#[test]
-fn acquiring_in_a_transaction_is_refused_and_not_ignored() {
-    let mut node = node();
-    let mut peer = Peer::connect(&mut node);
-    peer.receiver(&mut node, 0, "q", 0);
-    let mut properties = MapBuf::new();
-    properties.put(Value::Symbol("txn-id"), Value::Binary(b"1"));
-    let flow = Flow {
-        next_incoming_id: Some(0),
-        incoming_window: 9,
-        outgoing_window: 9,
-        handle: Some(0),
-        delivery_count: Some(0),
-        link_credit: Some(1),
-        properties: Some(properties.as_map()),
-        ..Flow::default()
-    };
-    assert_eq!(condition(&peer.call(&mut node, 0, &flow)), "amqp:not-implemented");
-}
-
 fn raw_frame(channel: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mark = begin_frame(&mut bytes, FrameKind::Amqp, channel);

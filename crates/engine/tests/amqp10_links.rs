@@ -389,16 +389,17 @@ fn a_second_attach_of_the_same_name_steals_the_link_and_its_deliveries() {
         ..Attach::default()
     };
     let said = peer.call(&mut node, 0, &attach);
-    assert_eq!(names(&said), ["detach", "attach", "transfer"]);
+    assert_eq!(names(&said), ["detach", "attach"]);
     assert_eq!(condition(&said[..1]), "amqp:link:stolen");
     let Performative::Attach(answer) = said[1].performative() else { panic!("{said:?}") };
     let ours = answer.unsettled.expect("both are unsettled here");
     assert_eq!(ours.iter().filter(|(_, state)| state.is_null()).count(), 2);
-    let Performative::Transfer(resumed) = said[2].performative() else { panic!("{said:?}") };
-    assert_eq!((resumed.delivery_tag, resumed.resume, resumed.settled), (Some(&got[0].tag[..]), true, Some(true)));
     // The first was accepted; the second was never seen and comes anew.
     assert_eq!(node.queue("q"), (1, 0, 1));
-    assert_eq!(bodies(&peer.credit(&mut node, 5, 0, 5, false)), ["2"]);
+    let said = peer.credit(&mut node, 5, 0, 5, false);
+    let Performative::Transfer(resumed) = said[0].performative() else { panic!("{said:?}") };
+    assert_eq!((resumed.delivery_tag, resumed.resume, resumed.settled), (Some(&got[0].tag[..]), true, Some(true)));
+    assert_eq!(bodies(&said[1..]), ["2"]);
 }
 
 #[test]
@@ -406,19 +407,6 @@ fn a_suspended_link_keeps_its_deliveries_until_its_session_ends() {
     let (mut node, mut peer) = filled(&["1", "2"]);
     peer.receiver(&mut node, 1, "q", 2);
     assert_eq!(names(&peer.call(&mut node, 0, &Detach { handle: 1, closed: false, error: None })), ["detach"]);
-    assert_eq!(node.queue("q"), (0, 2, 0));
-    // Back with one of two still undecided: it is aborted, and both come anew.
-    let mut unsettled = MapBuf::new();
-    unsettled.put(Value::Binary(&0_u32.to_be_bytes()), Value::Null);
-    let source = Some(Source { address: Some("q"), ..Source::default() });
-    let unsettled = Some(unsettled.as_map());
-    let attach = Attach { name: "receiver-1", handle: 1, role: Role::Receiver, source, unsettled, ..Attach::default() };
-    let said = peer.call(&mut node, 0, &attach);
-    let Performative::Transfer(aborted) = said[1].performative() else { panic!("{said:?}") };
-    assert!(aborted.aborted && aborted.resume);
-    let said = peer.credit(&mut node, 1, 0, 2, false);
-    assert_eq!(bodies(&said), ["1", "2"]);
-    peer.call(&mut node, 0, &Detach { handle: 1, closed: false, error: None });
     assert_eq!(node.queue("q"), (0, 2, 0));
     peer.call(&mut node, 0, &End::default());
     assert_eq!(node.queue("q"), (2, 0, 0));
@@ -447,9 +435,6 @@ fn a_suspended_sender_learns_what_became_of_its_messages() {
     };
     node.feed(peer.conn, &frame_of(&transfer, b""));
     assert_eq!((peer.read(&mut node), node.queue("q")), (vec![], (1, 0, 0)));
-    let unknown = Transfer { delivery_tag: Some(b"?"), ..transfer };
-    node.feed(peer.conn, &frame_of(&unknown, b""));
-    assert_eq!(condition(&peer.read(&mut node)), "amqp:illegal-state");
 }
 
 #[test]

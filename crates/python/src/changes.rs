@@ -267,6 +267,7 @@ pub(crate) fn change(object: &Bound<'_, PyAny>) -> PyResult<Change> {
             link: fields.get("link")?,
             closed: fields.get("closed")?,
         }),
+        "SetMechanisms" => Ok(Change::SetMechanisms { names: fields.get("names")? }),
         "Quiesce" => Ok(Change::Quiesce { on: fields.get("on")? }),
         "SetPrincipal" | "Revoke" | "Grant" | "SetAddress" => policy_change(class, &fields),
         _ => topology_change(class, &fields),

@@ -12,17 +12,19 @@ import sys
 
 from weft.model.errors import ConfigError
 from weft.policy.passwords import hash_password
+from weft.policy.scram import make_verifier
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this command: none, it reads standard input."""
+    """The options of this command; the password comes by standard input."""
+    parser.add_argument("--scram", action="store_true", help="a verifier for SCRAM-SHA-256 in place of a plain hash")
     parser.epilog = "The password is asked for, or is the first line of standard input."
 
 
-def run(_options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the hash."""
     password = getpass.getpass("password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not password:
         raise ConfigError("the password is empty")
-    print(hash_password(password))
+    print(make_verifier(password).encode() if options.scram else hash_password(password))
     return 0

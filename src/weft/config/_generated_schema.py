@@ -36,6 +36,7 @@ ENTITIES = (
             Attribute("auto_create_queues", "boolean", "An AMQP 1.0 link to a plain address that does not exist makes a queue of that name, if the user may configure it.", default=True),
             Attribute("guest", "boolean", "User `guest` with password `guest` exists, and may enter from this machine only.", default=True),
             Attribute("anonymous", "boolean", "Peers on this machine may enter without a name (SASL ANONYMOUS, or AMQP 1.0 without SASL); they count as `guest`.", default=True),
+            Attribute("scram", "boolean", "Passwords are kept as verifiers of SCRAM-SHA-256: new ones at once, others after a login that tells them. When everyone who has a password has a verifier, peers are offered that mechanism first.", default=False),
             Attribute("durability", "string", "What durable messages survive in queues that do not say so themselves (`x-durability`): `sync` the end of the power, `write` the end of the process, `memory` neither. Confirms wait accordingly.", default="sync", choices=('sync', 'write', 'memory')),
         ),
     ),

@@ -82,6 +82,7 @@ class Settings:
     auto_create_queues: bool = True
     guest: bool = True
     anonymous: bool = True
+    scram: bool = False
     durability: str = "sync"
 
 

@@ -333,6 +333,15 @@ class Quiesce:
     on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SetMechanisms:
+    """The SASL mechanisms that peers are offered from now on, the best first. AMQPLAIN is for AMQP 0-9-1 only, and AMQP
+    1.0 peers are offered EXTERNAL over TLS only.
+    """
+
+    names: tuple[str, ...]
+
+
 Change = (
     Accept
     | Challenge
@@ -354,4 +363,5 @@ Change = (
     | CloseLink
     | CloseConnection
     | Quiesce
+    | SetMechanisms
 )

@@ -3,7 +3,8 @@
 Owns the parsing of PLAIN (RFC 4616) and AMQPLAIN (a 0-9-1 field table with LOGIN and PASSWORD).
 Bytes of a peer that is still a stranger come in; a name and a password come out, or None for whatever is malformed.
 It must not look anything up, and must end quickly on any input.
-ANONYMOUS and EXTERNAL carry no secret: the policy decides them from what it knows of the connection.
+ANONYMOUS and EXTERNAL carry no secret: the policy decides them from what it knows of the connection; SCRAM is an
+exchange of its own (`weft.policy.scram`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Passwords as salted, slow hashes.
 
 Owns the encoding `scrypt$n$r$p$salt$hash` (salt and hash in base64) and the only two things done with it: make and
-verify. Hashes that RabbitMQ made, `ALGORITHM$…` with its own name of the algorithm, are verified too, never made.
+verify. Verifiers of SCRAM (`weft.policy.scram`) stand in the same place. Hashes that RabbitMQ made, `ALGORITHM$…` with
+its own name of the algorithm, are verified too, never made.
 A password comes in as text or bytes, a line that describes itself comes out, so that costs can be raised without a new
 format.
 It must never log, keep or compare a password in clear, and never run on the loop's thread: it is slow by intent.
@@ -17,6 +18,7 @@ import hmac
 import secrets
 
 from weft.model.errors import ConfigError
+from weft.policy.scram import parse_verifier
 
 COST_DEFAULT = 2**14
 COST_MAX = 2**20
@@ -47,6 +49,8 @@ def verify_password(password: str | bytes, encoded: str) -> bool:
         name, salt, expected = foreign
         data = password.encode() if isinstance(password, str) else password
         return hmac.compare_digest(hashlib.new(name, salt + data).digest(), expected)
+    if verifier := parse_verifier(encoded):
+        return verifier.fits(password)
     cost, blocks, lanes, salt, expected = parse_hash(encoded)
     actual = _scrypt(password, salt, cost=cost, blocks=blocks, lanes=lanes, length=len(expected))
     return hmac.compare_digest(actual, expected)
@@ -54,7 +58,7 @@ def verify_password(password: str | bytes, encoded: str) -> bool:
 
 def check_hash(encoded: str) -> None:
     """ConfigError if this line is no password hash."""
-    if _parse_rabbitmq(encoded) is None:
+    if _parse_rabbitmq(encoded) is None and parse_verifier(encoded) is None:
         parse_hash(encoded)
 
 

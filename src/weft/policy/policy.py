@@ -11,7 +11,9 @@ Rules: AMQP 0-9-1 connection class, AMQP 1.0 part 5 (SASL), RabbitMQ's access co
 from __future__ import annotations
 
 import itertools
+import queue
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,10 +29,12 @@ from weft.model.changes import (
     Grant,
     Refuse,
     Revoke,
+    SetMechanisms,
     SetPrincipal,
 )
 from weft.model.errors import Refused
 from weft.model.events import AccessRequested, AuthRequested, ConnectionClosed, Event, OpenRequested
+from weft.policy import scram
 from weft.policy.mechanisms import WITH_PASSWORD, Credentials
 from weft.policy.passwords import hash_password, verify_password
 from weft.policy.patterns import compile_pattern
@@ -42,6 +46,8 @@ from weft.store import Limit, Permission, Store, TopicPermission, User
 
 GUEST = "guest"
 IMPERSONATOR = "impersonator"
+MECHANISMS = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
+"""What peers are always offered."""
 CHANNELS_MAX = 2**32 - 1
 """More than the kernel counts is no bound."""
 
@@ -56,6 +62,10 @@ class _Peer:
     user: str | None = None
     vhost: str | None = None
     """Where it entered."""
+    exchange: scram.Exchange | None = None
+    """The login it is in the middle of."""
+    proven: str | None = None
+    """Who it has proven to be, but for the last empty response."""
 
 
 class Policy:
@@ -78,9 +88,18 @@ class Policy:
         self._principals: dict[tuple[str, str], int] = {}
         self._identities: dict[int, tuple[str, str]] = {}
         self._numbers = itertools.count(1)
+        self._decoy_key = secrets.token_bytes(32)
+        self._offered = MECHANISMS
+        self._learned: queue.SimpleQueue[tuple[str, str, str]] = queue.SimpleQueue()
+        """Verifiers made on worker threads: the user, the hash to be replaced, the line to store."""
         self._entered: Counter[tuple[str, str]] = Counter()
         """Connections by ("user" or "vhost", name)."""
         self._prepare(is_new=store.is_new)
+
+    def start(self) -> list[Change]:
+        """What the engine must know before the first peer comes."""
+        self._offer()
+        return [SetMechanisms(self._offered)]
 
     def close(self) -> None:
         """Stop the worker threads."""
@@ -96,7 +115,7 @@ class Policy:
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - no deadlines here
         """Answer what is about entry; leave the rest to others."""
-        changes: list[Change] = []
+        changes = self._keep_learned()
         for event in events:
             match event:
                 case AuthRequested():
@@ -115,6 +134,8 @@ class Policy:
             return self._enter(event, peer, GUEST if self._may_be_anonymous(peer) else None)
         if event.mechanism == "EXTERNAL":
             return self._enter(event, peer, peer.identity)
+        if event.mechanism == scram.MECHANISM:
+            return self._exchange(event, peer)
         parse = WITH_PASSWORD.get(event.mechanism)
         if parse is None:
             return [Refuse(event.request, 403, f"ACCESS_REFUSED - mechanism {event.mechanism[:32]} is not supported")]
@@ -137,10 +158,55 @@ class Policy:
             user = self._registry.users.get(name)
             is_current = user is not None and user.password_hash == encoded
             self._submit(self._enter(event, peer, name if is_right and is_current else None))
+            if is_right and encoded and self.settings.scram and scram.parse_verifier(encoded) is None:
+                self._learned.put((name, encoded, self.hash_password(password)))
 
         if self._verifier.ask(name, encoded, password, answer_on_worker_thread):
             return []
         return [Refuse(event.request, 403, "ACCESS_REFUSED - too many logins at once, try again later")]
+
+    def _exchange(self, event: AuthRequested, peer: _Peer) -> list[Change]:
+        """A step of SCRAM. The server's proof is a challenge of its own: AMQP 0-9-1 has no other place for it."""
+        exchange, proven, peer.exchange, peer.proven = peer.exchange, peer.proven, None, None
+        if event.step == 0 and not event.response:
+            return [Challenge(event.request, b"")]
+        if proven is not None and not event.response:
+            return self._enter(event, peer, proven)
+        if exchange is not None:
+            proof = exchange.judge(event.response)
+            if proof is None:
+                return [_refuse_login(event)]
+            peer.proven = exchange.user
+            return [Challenge(event.request, proof)]
+        first = scram.parse_first(event.response)
+        if first is None:
+            return [_refuse_login(event)]
+        if first.user in self.settings.loopback_users and not peer.local:
+            text = f"ACCESS_REFUSED - user '{first.user}' may enter from the node's own machine only"
+            return [Refuse(event.request, 403, text)]
+        user = self._registry.users.get(first.user)
+        verifier = scram.parse_verifier(user.password_hash) if user and user.password_hash else None
+        peer.exchange = scram.Exchange(first, verifier or scram.decoy(first.user, self._decoy_key))
+        return [Challenge(event.request, peer.exchange.challenge)]
+
+    def _keep_learned(self) -> list[Change]:
+        """Store verifiers of passwords that peers have told, unless they were changed meanwhile."""
+        changes: list[Change] = []
+        while not self._learned.empty():
+            name, before, after = self._learned.get()
+            user = self._registry.users.get(name)
+            if user is not None and user.password_hash == before:
+                self._registry.change_user(name, password_hash=after)
+                changes += self._offer()
+        return changes
+
+    def _offer(self) -> list[Change]:
+        """What peers are offered, if that has changed. A client that finds SCRAM takes it and tries nothing else, so it
+        is offered only if it would let in everyone who has a password.
+        """
+        best = (scram.MECHANISM,) if self._registry.all_provable() else ()
+        offered, self._offered = self._offered, (*best, *MECHANISMS)
+        return [] if offered == self._offered else [SetMechanisms(self._offered)]
 
     def _enter(self, event: AuthRequested, peer: _Peer, user: str | None) -> list[Change]:
         if user is None or user not in self._registry.users:
@@ -275,8 +341,10 @@ class Policy:
         """A pattern for names that cannot stall the node; ConfigError if this text is none."""
         return compile_pattern(text)
 
-    def hash_password(self, password: str) -> str:
-        """The hash of a password, by this node's cost: slow, and may run on any thread."""
+    def hash_password(self, password: str | bytes) -> str:
+        """What is kept of a password, by this node's cost: slow, and may run on any thread."""
+        if self.settings.scram:
+            return scram.make_verifier(password, self.settings.scram_iterations).encode()
         return hash_password(password, self.settings.hash_cost)
 
     def verify(self, name: str, password: bytes, *, local: bool, verdict: Callable[[bool], None]) -> bool:
@@ -302,25 +370,26 @@ class Policy:
         nothing.
         """
         if password is not None:
-            password_hash = hash_password(password, self.settings.hash_cost)
+            password_hash = self.hash_password(password)
         self._registry.put_user(name, password_hash, tags)
-        return self._principal_rows(name)
+        return [*self._principal_rows(name), *self._offer()]
 
     def delete_user(self, name: str) -> list[Change]:
         """Delete a user; its connections are closed."""
         self._registry.delete_user(name)
         text = f"CONNECTION_FORCED - user '{name}' was deleted"
         conns = [conn for conn, peer in self._peers.items() if peer.user == name]
-        return [*self._forget_principals(user=name), *(CloseConnection(conn, 320, text) for conn in conns)]
+        closed = (CloseConnection(conn, 320, text) for conn in conns)
+        return [*self._forget_principals(user=name), *closed, *self._offer()]
 
     def change_password(
         self, name: str, password: str | None = None, *, password_hash: str | None = None
     ) -> list[Change]:
         """Set a new password; who is in stays in."""
         if password is not None:
-            password_hash = hash_password(password, self.settings.hash_cost)
+            password_hash = self.hash_password(password)
         self._registry.change_user(name, password_hash=password_hash)
-        return []
+        return self._offer()
 
     def set_tags(self, name: str, tags: Iterable[str]) -> list[Change]:
         """Replace a user's tags."""
@@ -425,6 +494,13 @@ class Policy:
             self.set_permission(GUEST, self.settings.vhost, configure=".*", write=".*", read=".*")
         elif guest_hash and not self.settings.guest and verify_password(GUEST, guest_hash):
             registry.delete_user(GUEST)
+        elif guest_hash and self.settings.scram and _is_everyones(guest_hash):
+            registry.change_user(GUEST, password_hash=self.hash_password(GUEST))
+
+
+def _is_everyones(guest_hash: str) -> bool:
+    """Is it a plain hash of the password that everyone knows, so that nobody has to tell it first?"""
+    return scram.parse_verifier(guest_hash) is None and verify_password(GUEST, guest_hash)
 
 
 def _refuse_login(event: AuthRequested) -> Refuse:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.policy.passwords import COST_DEFAULT
+from weft.policy.scram import ITERATIONS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class PolicySettings:
     """Users who may enter from this machine only: their passwords are known to all."""
     hash_cost: int = COST_DEFAULT
     """scrypt's n for new passwords."""
+    scram: bool = False
+    """Passwords are kept as verifiers of SCRAM: new ones at once, others after a login that tells them."""
+    scram_iterations: int = ITERATIONS_DEFAULT
+    """What a verifier costs whoever would guess, and whoever logs in."""
     workers: int = 2
     """Threads that verify passwords: each holds 16 MiB while it works, and more would only take the loop's core."""
     waiting_max: int = 256

@@ -17,6 +17,7 @@ from dataclasses import replace
 from weft.model.errors import ConfigError, Refused
 from weft.policy.passwords import check_hash
 from weft.policy.permissions import Permissions, check_patterns
+from weft.policy.scram import parse_verifier
 from weft.policy.topics import Topics, check_topics
 from weft.store import Limit, Permission, Store, TopicPermission, User
 
@@ -32,6 +33,10 @@ class Registry:
         self._store = store
         self.permissions = Permissions()
         self.users = {user.name: user for user in store.users()}
+        self._provable: set[str] = set()
+        self._unprovable: set[str] = set()
+        for user in self.users.values():
+            self._sort(user)
         self.vhosts = dict.fromkeys(store.vhosts())
         for permission in store.permissions():
             self.permissions.put(permission)
@@ -69,6 +74,7 @@ class Registry:
         with self._saving():
             self._store.delete_user(name)
         del self.users[name]
+        self._sort(User(name, None))
         for vhost in self.vhosts:
             self.permissions.remove(name, vhost)
             self.topics.remove(name, vhost)
@@ -80,6 +86,10 @@ class Registry:
         if user is None:
             raise Refused(f"NOT_FOUND - no user '{name}'", 404)
         return user
+
+    def all_provable(self) -> bool:
+        """Has everyone with a password a verifier of SCRAM?"""
+        return bool(self._provable) and not self._unprovable
 
     def add_vhost(self, name: str) -> None:
         """Make a virtual host, if it is not there."""
@@ -177,7 +187,16 @@ class Registry:
         with self._saving():
             self._store.put_user(user)
         self.users[user.name] = user
+        self._sort(user)
         return user
+
+    def _sort(self, user: User) -> None:
+        """Among those with a password: can the user prove to know it without telling it?"""
+        self._provable.discard(user.name)
+        self._unprovable.discard(user.name)
+        if user.password_hash is not None:
+            is_verifier = parse_verifier(user.password_hash) is not None
+            (self._provable if is_verifier else self._unprovable).add(user.name)
 
     @contextmanager
     def _saving(self) -> Iterator[None]:

@@ -129,12 +129,17 @@ pub struct Totals {
     pub undecided: u64,
 }
 
+/// What peers are offered until Python says otherwise.
+const MECHANISMS: [&str; 4] = ["PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL"];
+
 /// The broker's tables and what is due in them.
 pub struct Broker {
     pub limits: Limits,
     /// The node's name and version, for peers.
     pub node: Rc<str>,
     pub version: Rc<str>,
+    /// SASL mechanisms that peers are offered, the best first.
+    pub mechanisms: Vec<String>,
     pub vhosts: Slab<Vhost>,
     pub exchanges: Slab<Exchange>,
     pub queues: Slab<Queue>,
@@ -235,6 +240,7 @@ impl Broker {
             limits,
             node: Rc::from("weft"),
             version: Rc::from(env!("CARGO_PKG_VERSION")),
+            mechanisms: MECHANISMS.map(String::from).to_vec(),
             vhosts: Slab::default(),
             exchanges: Slab::default(),
             queues: Slab::default(),

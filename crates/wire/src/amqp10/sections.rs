@@ -223,6 +223,31 @@ impl Extent {
     }
 }
 
+/// How far a message has come whose first bytes these are: whole sections, and bytes of the next one (section 3.4.1).
+pub fn place_of(bytes: &[u8]) -> (u32, u64) {
+    let (mut number, mut at) = (0, 0);
+    while let Some(end) = section_end(bytes, at) {
+        (number, at) = (number + 1, end);
+    }
+    (number, (bytes.len() - at) as u64)
+}
+
+/// Where in a message the byte is that comes so many bytes after the beginning of a section; `None` if there is none.
+pub fn offset_of(message: &[u8], number: u32, offset: u64) -> Option<usize> {
+    let mut at = 0;
+    for _ in 0..number {
+        at = section_end(message, at)?;
+    }
+    let wanted = at.checked_add(usize::try_from(offset).ok()?)?;
+    (wanted <= section_end(message, at).unwrap_or(at)).then_some(wanted)
+}
+
+/// Where the section ends that begins here, if all of it is there.
+fn section_end(message: &[u8], at: usize) -> Option<usize> {
+    let opening = Opening::at(message, at).ok()??;
+    Some(Extent::of(message, opening.code, opening.value).ok()?.end)
+}
+
 /// Reads a section that is a map: annotations, application properties or footer.
 pub fn decode_map(section: &[u8]) -> Result<Map<'_>, DecodeError> {
     let mut reader = Reader::new(section);
@@ -306,6 +331,26 @@ impl<'a> Field<'a> for MessageId<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_in_a_message_is_found_again_wherever_it_was_cut() {
+        let mut message = b"\x00\x53\x70\x45".to_vec();
+        put_data(&mut message, b"first");
+        put_data(&mut message, &[7; 300]);
+        for cut in 0..=message.len() {
+            let (number, offset) = place_of(&message[..cut]);
+            assert_eq!(offset_of(&message, number, offset), Some(cut));
+        }
+        assert_eq!(place_of(&message), (3, 0));
+        assert_eq!((place_of(&message[..6]), place_of(b"")), ((1, 2), (0, 0)));
+        // A whole section may also be told by its length; what is not there is nowhere.
+        assert_eq!(offset_of(&message, 0, 4), Some(4));
+        assert_eq!(
+            (offset_of(&message, 0, 5), offset_of(&message, 3, 1), offset_of(&message, 4, 0)),
+            (None, None, None)
+        );
+        assert_eq!(offset_of(&message, u32::MAX, u64::MAX), None);
+    }
     use crate::amqp10::samples::{MESSAGE, bytes, damage};
     use crate::amqp10::{Composite, Header, MapBuf, Properties, Symbol, Timestamp};
 

@@ -56,11 +56,12 @@ impl Session {
             table.str(b"license", b"Apache-2.0");
             table.table(b"capabilities", |table| CAPABILITIES.iter().for_each(|name| table.bool(name, true)));
         });
+        let mechanisms = broker.mechanisms.join(" ");
         let start = Method::ConnectionStart {
             version_major: 0,
             version_minor: 9,
             server_properties: Table::trusted(properties.get(4..).unwrap_or_default()),
-            mechanisms: b"PLAIN AMQPLAIN ANONYMOUS EXTERNAL",
+            mechanisms: mechanisms.as_bytes(),
             locales: b"en_US",
         };
         start.encode_frame(0, &mut io.output);

@@ -16,6 +16,7 @@ use super::channel::NO_HANDLE;
 use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::publish::RouteMemory;
 use super::reading::reading;
+use super::resume::Resuming;
 use super::settle::Decision;
 use super::{Fault, Session, condition_of, terminus};
 use crate::broker::{Broker, VhostId};
@@ -196,7 +197,7 @@ impl Session {
         let common = Common::new(attach.name.into());
         let answer = Attach { target: Some(target), ..answer_to(attach, broker) };
         encode(&mut io.output, number, &answer);
-        self.put_inlet(io, broker, number, attach, common, Goal::Coordinator, Vec::new());
+        self.put_inlet(io, broker, number, attach, common, Goal::Coordinator, Resuming::default());
     }
 
     /// The peer may send: to a queue, an exchange, or wherever each message says.
@@ -217,16 +218,14 @@ impl Session {
         let capabilities = terminus::symbols(&plan.capabilities);
         let address = plan.address.as_deref();
         let target = Target { address, capabilities: Symbols::Slice(&capabilities), ..asked };
-        let resuming = self.resume_inlet((true, attach.name.into()));
-        let mut unsettled = MapBuf::new();
-        resuming.iter().for_each(|(tag, verdict)| verdict.put_under(&mut unsettled, tag));
+        let mut resuming = self.resume_inlet((true, attach.name.into()));
         let answer = Attach {
             target: Some(AttachTarget::Target(target)),
-            unsettled: (!unsettled.is_empty()).then(|| unsettled.as_map()),
             properties: (!properties.is_empty()).then(|| properties.as_map()),
             ..answer_to(attach, broker)
         };
-        self.write_attach(io, number, &answer)?;
+        self.write_attach_with(io, number, &answer, resuming.len(), |map, at| resuming.put_under(map, at))?;
+        resuming.keep_known(attach);
         io.publishes = true;
         let common = self.common(broker, attach, plan, asked.expiry_policy);
         self.put_inlet(io, broker, number, attach, common, goal, resuming);
@@ -242,7 +241,7 @@ impl Session {
         attach: &Attach<'_>,
         common: Common,
         goal: Goal,
-        resuming: Vec<(Box<[u8]>, super::settle::Verdict)>,
+        resuming: Resuming,
     ) {
         self.names.insert((true, Rc::clone(&common.name)), (number, attach.handle));
         let inlet = Inlet {
@@ -317,28 +316,25 @@ impl Session {
         let name: Rc<str> = attach.name.into();
         let (filter, capabilities) =
             (terminus::applied(asked.filter, &plan.filters), terminus::symbols(&plan.capabilities));
-        let outcomes: Vec<Symbol<'_>> =
-            OUTCOMES.into_iter().filter(|outcome| asked.outcomes.contains(*outcome)).collect();
+        let outcomes = outcomes_of(&asked);
         let source = Source {
             address: plan.address.as_deref(),
             distribution_mode: asked
                 .distribution_mode
                 .map(|_| if plan.browse { DistributionMode::Copy } else { DistributionMode::Move }),
             filter: (!filter.is_empty()).then(|| filter.as_map()),
-            outcomes: Symbols::Slice(if outcomes.is_empty() { &OUTCOMES } else { &outcomes }),
+            outcomes: Symbols::Slice(&outcomes),
             capabilities: Symbols::Slice(&capabilities),
             ..asked
         };
-        let resumed = self.resume_outlet(broker, (false, Rc::clone(&name)), attach.unsettled);
         let answer = Attach {
             source: Some(source),
-            unsettled: resumed.unsettled(),
             initial_delivery_count: Some(0),
             max_message_size: None,
             properties: (!properties.is_empty()).then(|| properties.as_map()),
             ..answer_to(attach, broker)
         };
-        self.write_attach(io, number, &answer)?;
+        let returned = self.resume_outlet(io, broker, number, attach, &answer)?;
         self.links_made = self.links_made.wrapping_add(1);
         let peer = askable(attach).filter(|_| attach.snd_settle_mode != SenderSettleMode::Settled);
         consumer.peer = peer;
@@ -356,6 +352,8 @@ impl Session {
             paused: false,
             paced: false,
             sending: None,
+            returned,
+            transaction: None,
             default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
             peer,
             renew_ns,
@@ -364,7 +362,6 @@ impl Session {
         if let Some(channel) = self.channel(number) {
             channel.put(attach.handle, Link::Out(Box::new(outlet)));
         }
-        self.write_resumed(io, (number, attach.handle), &resumed);
         Ok(())
     }
 
@@ -375,6 +372,12 @@ impl Session {
         let (relay, circles) = (relay_of(attach).map(Rc::from), circles_of(attach));
         Common { outlives_session, watch, relay, circles, ..Common::new(attach.name.into()) }
     }
+}
+
+/// The outcomes that a receiver may decide: those that it asks for and that there are.
+fn outcomes_of(asked: &Source<'_>) -> Vec<Symbol<'static>> {
+    let outcomes: Vec<_> = OUTCOMES.into_iter().filter(|outcome| asked.outcomes.contains(*outcome)).collect();
+    if outcomes.is_empty() { OUTCOMES.to_vec() } else { outcomes }
 }
 
 /// The name of the peer's node, if it asks for a relay link or agrees to one.

@@ -252,6 +252,7 @@ impl Session {
         for held in channel.unsettled.take_all() {
             lose_held(broker, held, failed);
         }
+        self.transactions.let_go_all(number);
         for handle in 0..handles as u32 {
             self.drop_link(io, broker, (number, handle), failed, false);
         }

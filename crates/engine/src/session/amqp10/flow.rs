@@ -4,13 +4,16 @@
 //! to senders and renew the session's window, at the end of a batch. While memory is short, windows are shut and no
 //! credit is given. It must never let more through than was granted. Rules: AMQP 1.0 sections 2.5.6 and 2.6.7.
 
-use weft_wire::amqp10::{Flow, condition, encode};
+use weft_wire::amqp10::{Flow, MapBuf, Value, condition, encode};
 
 use super::channel::Channel;
 use super::link::{Link, unattached};
 use super::{Fault, Place, Session};
 use crate::broker::Broker;
 use crate::conn::Io;
+
+/// The property of a flow that names the transaction which acquires messages (part 4, section 4.4.3).
+pub(super) const TRANSACTION: &str = "txn-id";
 
 /// The link part of a flow.
 #[derive(Default)]
@@ -20,6 +23,8 @@ struct LinkFlow {
     credit: u32,
     available: Option<u32>,
     drain: bool,
+    /// What later messages of an outlet are acquired in.
+    transaction: Option<u64>,
 }
 
 impl Session {
@@ -47,18 +52,17 @@ impl Session {
             return Ok(());
         };
         let (mut drain, handle) = (false, channel.ours(theirs));
+        let transaction = self.acquires_in((number, handle), flow)?;
+        let Some(channel) = self.channel(number) else { return Ok(()) };
         match channel.link(handle) {
-            Some(Link::Out(_)) if flow.properties.is_some_and(|map| map.get("txn-id").is_some()) => {
-                let text = "messages cannot be acquired in a transaction, only settled";
-                return Err(Fault::link(handle, condition::NOT_IMPLEMENTED, text));
-            }
             Some(Link::Out(outlet)) => {
+                outlet.transaction = transaction;
                 let unseen = outlet.delivery_count.wrapping_sub(flow.delivery_count.unwrap_or(0));
                 let unseen = if unseen > i32::MAX as u32 { 0 } else { unseen };
                 outlet.credit = flow.link_credit.unwrap_or(0).saturating_sub(unseen);
                 outlet.drain = flow.drain;
                 drain = flow.drain;
-                outlet.wake(broker);
+                self.go_on(io, broker, (number, handle));
             }
             Some(Link::In(inlet)) => {
                 let skipped = flow.delivery_count.map_or(0, |count| count.wrapping_sub(inlet.delivery_count));
@@ -88,11 +92,9 @@ impl Session {
         if !opened {
             return;
         }
-        let Some(channel) = self.channel(number) else { return };
-        for link in channel.links.iter_mut().flatten() {
-            if let Link::Out(outlet) = link {
-                outlet.wake(broker);
-            }
+        let handles = self.channel(number).map_or(0, |channel| channel.links.len());
+        for handle in 0..handles as u32 {
+            self.go_on(io, broker, (number, handle));
         }
         self.flushed(io, broker);
     }
@@ -141,7 +143,7 @@ impl Session {
             return None;
         }
         let Some(consumer_id) = outlet.consumer.filter(|_| outlet.credit > 0) else { return Some(true) };
-        if outlet.sending.is_some() || outlet.paced || window == 0 || io.stalled.contains(&consumer_id) {
+        if outlet.is_busy() || window == 0 || io.stalled.contains(&consumer_id) {
             return Some(false);
         }
         let Some(consumer) = broker.consumers.get(consumer_id) else { return Some(true) };
@@ -251,6 +253,7 @@ impl Session {
                     delivery_count: outlet.delivery_count,
                     credit: outlet.credit,
                     available: Some(available),
+                    transaction: outlet.transaction,
                     ..LinkFlow::default()
                 }
             }
@@ -263,6 +266,10 @@ impl Session {
     fn write_flow(&mut self, io: &mut Io, broker: &Broker, number: u16, link: Option<LinkFlow>) {
         let (blocked, window) = (self.blocked, broker.limits.session_window);
         let Some(channel) = self.channel(number) else { return };
+        let mut properties = MapBuf::new();
+        if let Some(id) = link.as_ref().and_then(|link| link.transaction) {
+            properties.put(Value::Symbol(TRANSACTION), Value::Binary(&id.to_be_bytes()));
+        }
         let flow = Flow {
             next_incoming_id: Some(channel.next_incoming_id),
             incoming_window: if blocked { 0 } else { renew(channel, window) },
@@ -274,7 +281,7 @@ impl Session {
             available: link.as_ref().and_then(|link| link.available),
             drain: link.as_ref().is_some_and(|link| link.drain),
             echo: false,
-            properties: None,
+            properties: (!properties.is_empty()).then(|| properties.as_map()),
         };
         encode(&mut io.output, number, &flow);
     }

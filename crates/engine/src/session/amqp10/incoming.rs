@@ -8,11 +8,11 @@
 use std::rc::Rc;
 
 use weft_wire::amqp10::sections::{self, Head, SectionError};
-use weft_wire::amqp10::{DecodeError, DeliveryState, ReceiverSettleMode, Transfer, condition, transfer};
+use weft_wire::amqp10::{DecodeError, DeliveryState, Received, ReceiverSettleMode, Transfer, condition, transfer};
 
 use super::channel::Channel;
 use super::link::{Goal, Inlet, Link, unattached};
-use super::settle::{Posted, Told};
+use super::settle::{Posted, Told, Verdict};
 use super::{Fault, Place, Session, no_session};
 use crate::broker::Broker;
 use crate::conn::Io;
@@ -36,9 +36,44 @@ pub(super) struct Delivery {
 
 /// A delivery whose last frame has not come yet.
 pub(super) struct Partial {
+    pub tag: Box<[u8]>,
     delivery: Delivery,
     bytes: Gatherer,
     charge: Charge,
+    /// Nobody here knows it: its frames are only counted.
+    ignored: bool,
+}
+
+impl Partial {
+    pub(super) fn transaction(&self) -> Option<u64> {
+        self.delivery.transaction
+    }
+
+    /// Can it go on when its link comes back?
+    pub(super) fn may_wait(&self) -> bool {
+        !self.delivery.settled && self.delivery.transaction.is_none() && !self.ignored
+    }
+
+    /// How much of it is here.
+    pub(super) fn received(&self) -> Received {
+        let (section_number, section_offset) = sections::place_of(&self.bytes.prefix(self.bytes.len()));
+        Received { section_number, section_offset }
+    }
+
+    /// Goes on under a new delivery id, from where the sender begins. None if there would be a gap.
+    fn go_on(&mut self, delivery: Delivery, begins: Option<Received>) -> Option<()> {
+        let bytes = self.bytes.prefix(self.bytes.len());
+        let at = match begins {
+            Some(begins) => sections::offset_of(&bytes, begins.section_number, begins.section_offset)?,
+            None => bytes.len(),
+        };
+        if at < bytes.len() {
+            self.bytes = Gatherer::default();
+            self.bytes.push(bytes.get(..at)?, 0);
+        }
+        self.delivery = delivery;
+        Some(())
+    }
 }
 
 impl Session {
@@ -129,19 +164,27 @@ impl Session {
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
             return Ok(());
         };
+        let tag = transfer.delivery_tag.unwrap_or_default();
         if transfer.aborted {
             inlet.partial = None;
+            inlet.resuming.forget(tag);
             return Ok(());
-        }
-        if let (true, Some(delivery)) = (transfer.resume, &delivery) {
-            return self.resume_delivery(io, place, delivery, transfer);
         }
         let mut partial = match (inlet.partial.take(), delivery) {
             (Some(partial), _) => partial,
+            (None, Some(delivery)) if transfer.resume => match self.resume_delivery(io, place, delivery, transfer)? {
+                Some(partial) => partial,
+                None => return Ok(()),
+            },
             (None, Some(delivery)) => {
-                Box::new(Partial { delivery, bytes: Gatherer::default(), charge: io.account.charge(0) })
+                self.transactions.begin_half(delivery.transaction, place);
+                let (bytes, charge) = (Gatherer::default(), io.account.charge(0));
+                Box::new(Partial { tag: tag.into(), delivery, bytes, charge, ignored: false })
             }
             (None, None) => return Ok(()),
+        };
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+            return Ok(());
         };
         if transfer.delivery_id.is_some_and(|id| id != partial.delivery.id) {
             let text = format!(
@@ -150,6 +193,10 @@ impl Session {
                 partial.delivery.id
             );
             return Err(Fault::link(place.1, condition::ILLEGAL_STATE, text));
+        }
+        if partial.ignored {
+            inlet.partial = transfer.more.then_some(partial);
+            return Ok(());
         }
         let len = partial.bytes.len() as u64 + payload.len() as u64;
         if len > bytes_max {
@@ -162,35 +209,52 @@ impl Session {
             inlet.partial = Some(partial);
             return Ok(());
         }
-        let Partial { delivery, bytes, charge } = *partial;
+        let Partial { delivery, bytes, charge, .. } = *partial;
         let (prefix, head) = gathered_head(&bytes).map_err(|error| undecodable(place.1, error))?;
         let head_bytes = &prefix[..head.body_start as usize];
         let (_, body) = bytes.finish(head_bytes, head_bytes.len());
         self.take_message(io, broker, place, delivery, head_bytes, head, body, charge)
     }
 
-    /// The peer takes up a delivery from before the link was suspended: it gets the answer it did not settle.
+    /// The peer takes up a delivery from before the link was suspended: it goes on, or gets the answer that the peer
+    /// did not settle; one that nobody here knows is ignored. What comes of its frames.
     fn resume_delivery(
         &mut self,
         io: &mut Io,
         place: Place,
-        delivery: &Delivery,
+        mut delivery: Delivery,
         transfer: &Transfer<'_>,
-    ) -> Result<(), Fault> {
-        let Some(channel) = self.channel(place.0) else { return Ok(()) };
-        let Some(Link::In(inlet)) = channel.link(place.1) else { return Ok(()) };
+    ) -> Result<Option<Box<Partial>>, Fault> {
+        let Some(channel) = self.channel(place.0) else { return Ok(None) };
+        let Some(Link::In(inlet)) = channel.link(place.1) else { return Ok(None) };
         let tag = transfer.delivery_tag.unwrap_or_default();
-        let Some(at) = inlet.resuming.iter().position(|(known, _)| **known == *tag) else {
-            return Err(Fault::link(place.1, condition::ILLEGAL_STATE, "no delivery with this tag can be resumed"));
-        };
-        let (tag, verdict) = inlet.resuming.swap_remove(at);
-        if !delivery.settled {
-            inlet.posted += 1;
-            channel.report(io, place.0, Told::verdict(delivery.id, verdict.clone(), false));
-            channel.posted.insert(delivery.id, Posted { handle: place.1, tag, verdict });
+        if let Some(mut partial) = inlet.resuming.partial.take_if(|partial| *partial.tag == *tag) {
+            let begins = match transfer.state {
+                Some(DeliveryState::Received(begins)) => Some(begins),
+                _ => None,
+            };
+            let gap = Fault::link(place.1, condition::ILLEGAL_STATE, "the delivery goes on behind what is here of it");
+            return partial.go_on(delivery, begins).map(|()| Some(partial)).ok_or(gap);
+        }
+        if let Some(at) = inlet.resuming.answered.iter().position(|(known, _)| **known == *tag) {
+            let (tag, verdict) = inlet.resuming.answered.swap_remove(at);
+            match transfer.state {
+                _ if delivery.settled => {}
+                // What the sender has decided holds, whatever we answered.
+                Some(DeliveryState::Outcome(outcome)) => {
+                    channel.report(io, place.0, Told::verdict(delivery.id, Verdict::of(outcome), true));
+                }
+                _ => {
+                    inlet.posted += 1;
+                    channel.report(io, place.0, Told::verdict(delivery.id, verdict.clone(), false));
+                    channel.posted.insert(delivery.id, Posted { handle: place.1, tag, verdict });
+                }
+            }
             self.owe(place.0);
         }
-        Ok(())
+        delivery.settled = true;
+        let (bytes, charge) = (Gatherer::default(), io.account.charge(0));
+        Ok(Some(Box::new(Partial { tag: Box::default(), delivery, bytes, charge, ignored: true })))
     }
 
     /// The transaction that a transfer belongs to.

@@ -14,7 +14,8 @@ use super::incoming::Partial;
 use super::outgoing::Sending;
 use super::pace::Pace;
 use super::publish::RouteMemory;
-use super::settle::{Decision, Verdict, lose_held};
+use super::resume::{Resuming, Returned};
+use super::settle::{Decision, lose_held};
 use super::{Fault, Place, Session, error_of};
 use crate::broker::{Broker, VhostId};
 use crate::change::Refusal;
@@ -115,8 +116,8 @@ pub(super) struct Inlet {
     pub partial: Option<Box<Partial>>,
     pub memory: RouteMemory,
     pub buffers: HeadBuffers,
-    /// Answers from before a suspension, by delivery tag.
-    pub resuming: Vec<(Box<[u8]>, Verdict)>,
+    /// What is known of the peer's deliveries from before a suspension.
+    pub resuming: Resuming,
 }
 
 /// Where the messages of an inlet go.
@@ -152,7 +153,7 @@ pub(super) struct Outlet {
     pub settled: bool,
     /// Largest message that the peer takes.
     pub message_bytes_max: u64,
-    /// Sleeps because it has no credit or window, or is in the middle of a message.
+    /// Sleeps because it has no credit or window, or is in the middle of something.
     pub starved: bool,
     /// The peer gave a message back a moment ago, and would get the same one again.
     pub paused: bool,
@@ -160,6 +161,10 @@ pub(super) struct Outlet {
     pub paced: bool,
     /// The message that is being sent.
     pub sending: Option<Box<Sending>>,
+    /// What it has to say about deliveries from before a suspension.
+    pub returned: Option<Box<Returned>>,
+    /// The transaction that acquires what it sends.
+    pub transaction: Option<u64>,
     /// What a settlement without a state means.
     pub default_outcome: Decision,
     /// The node that receives, if it can be asked what it has.
@@ -189,10 +194,15 @@ impl Inlet {
 }
 
 impl Outlet {
+    /// Is it in the middle of something, or has it sent as much as it may for now?
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.paced || self.sending.is_some() || self.returned.is_some()
+    }
+
     /// Something it waited for is there: if that was all, its consumer may take messages again.
     pub(super) fn wake(&mut self, broker: &mut Broker) {
-        let is_free = !self.paused && !self.paced && self.sending.is_none();
-        if self.credit > 0 && is_free && std::mem::take(&mut self.starved) {
+        if self.credit > 0 && !self.paused && !self.is_busy() && std::mem::take(&mut self.starved) {
             self.consumer.into_iter().for_each(|id| broker.wake(id));
         }
     }
@@ -278,7 +288,11 @@ impl Session {
         let Some(channel) = self.channel(place.0) else { return };
         match link {
             Link::Out(outlet) => {
-                for (_, held) in channel.unsettled.take_link(outlet.number) {
+                for (id, held) in channel.unsettled.take_link(outlet.number) {
+                    lose_held(broker, held, failed);
+                    self.transactions.let_go(place.0, id);
+                }
+                for held in outlet.returned.into_iter().flat_map(|returned| returned.into_held()) {
                     lose_held(broker, held, failed);
                 }
             }
@@ -286,7 +300,7 @@ impl Session {
                 channel.posted.retain(|_, posted| posted.handle != place.1);
                 self.abandon_awaited(broker, place.0, Some(place.1));
                 if let Goal::Coordinator = inlet.goal {
-                    self.roll_back_all(broker, |transaction| transaction.control == place);
+                    self.roll_back_all(io, broker, |transaction| transaction.control == place);
                 }
             }
             Link::Closing => {}

@@ -320,7 +320,7 @@ impl Session {
             self.drop_channel(io, broker, number as u16, failed);
         }
         self.forget_suspended(broker, |_| true);
-        self.roll_back_all(broker, |_| true);
+        self.roll_back_all(io, broker, |_| true);
         (self.pending, self.waiting) = (None, None);
         self.owing.clear();
         io.stalled.clear();

@@ -57,10 +57,10 @@ impl Session {
         match Protocol::from_header(header)? {
             Protocol::Sasl => {
                 io.output.extend_from_slice(&Protocol::Sasl.header());
-                let offered = [Symbol("PLAIN"), Symbol("ANONYMOUS"), Symbol("EXTERNAL")];
-                // EXTERNAL needs what only TLS brings.
-                let offered = if io.tls { &offered[..] } else { &offered[..2] };
-                let mechanisms = SaslMechanisms { sasl_server_mechanisms: Symbols::Slice(offered) };
+                // EXTERNAL needs what only TLS brings; AMQPLAIN is written in tables of the other protocol.
+                let fits = |name: &&String| *name != "AMQPLAIN" && (*name != "EXTERNAL" || io.tls);
+                let offered: Vec<Symbol<'_>> = broker.mechanisms.iter().filter(fits).map(|name| Symbol(name)).collect();
+                let mechanisms = SaslMechanisms { sasl_server_mechanisms: Symbols::Slice(&offered) };
                 encode_sasl(&mut io.output, &mechanisms);
             }
             Protocol::Amqp => session.judge(io, broker, "ANONYMOUS".to_owned(), b"", 0, true),

@@ -5,12 +5,13 @@
 //! allow, so that other links have their turn in between. It must never send more than credit, window and the peer's
 //! frame size allow. Rule: AMQP 1.0 section 2.6.14.
 
-use weft_wire::amqp10::frame::end_frame;
+use weft_wire::amqp10::frame::{FrameKind, begin_frame, end_frame};
 use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_transfer};
+use weft_wire::amqp10::{Composite, DeliveryState, Received, TransactionalState, Transfer, sections};
 
 use super::channel::Channel;
 use super::head::{self, Telling};
-use super::link::Link;
+use super::link::{Common, Link};
 use super::unsettled::Held;
 use super::{Place, Session};
 use crate::broker::{Broker, Outcome};
@@ -29,6 +30,9 @@ pub(super) struct Sending {
     tag: u32,
     settled: bool,
     is_first: bool,
+    start: Start,
+    /// Nothing of it is wanted any more: the next frame says so.
+    aborted: bool,
     /// Everything before the body as it is kept.
     prefix: Vec<u8>,
     body: Body,
@@ -39,13 +43,22 @@ pub(super) struct Sending {
     offset: usize,
 }
 
+/// What the first transfer of a large or unusual delivery says besides the usual.
+pub(super) enum Start {
+    Usual,
+    /// It was acquired in this transaction.
+    Acquired(u64),
+    /// It is an old delivery that goes on here; the beginning, unless something is said.
+    Resumed(Option<Received>),
+}
+
 impl Session {
     #[inline]
     pub fn readiness(&mut self, io: &Io, broker: &Broker, number: u16, handle: u32) -> Readiness {
         let Some(channel) = self.channel(number) else { return Readiness::NoCredit };
         let window = channel.remote_window;
         let Some(Link::Out(outlet)) = channel.link(handle) else { return Readiness::NoCredit };
-        if outlet.credit == 0 || window == 0 || outlet.paused || outlet.paced || outlet.sending.is_some() {
+        if outlet.credit == 0 || window == 0 || outlet.paused || outlet.is_busy() {
             outlet.starved = true;
             return Readiness::NoCredit;
         }
@@ -102,30 +115,38 @@ impl Session {
             more: false,
             batchable: false,
         };
-        if len + OVERHEAD_BYTES <= frame_max && write_whole(io, place.0, &transfer, &entry, &telling, frame_max) {
+        let acquired = outlet.transaction;
+        let fits = acquired.is_none() && len + OVERHEAD_BYTES <= frame_max;
+        if fits && write_whole(io, place.0, &transfer, &entry, &telling, frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
             channel.remote_window -= 1;
         } else {
-            let mut prefix = Vec::new();
-            head::write(&mut prefix, &entry, &telling);
-            let body = if asked { Body::empty() } else { message.body().clone() };
-            let left = prefix.len() + body.len();
-            let sending =
-                Sending { delivery_id, tag, settled, is_first: true, prefix, body, left, part: None, offset: 0 };
-            outlet.sending = Some(Box::new(sending));
+            let start = acquired.map_or(Start::Usual, Start::Acquired);
+            outlet.sending = Some(Box::new(Sending::of(&transfer, tag, &entry, &telling, start)));
             self.begin_large(io, broker, place);
         }
-        if settled {
+        if settled && acquired.is_none() {
             return Some(entry);
         }
-        if let Some(channel) = self.channel(place.0) {
-            channel.unsettled.hold(delivery_id, Held { queue, entry, handle: place.1, link, tag, peer, asked });
-        }
+        let held = Held { queue, entry, handle: place.1, link, tag, peer, asked };
+        self.hold(place.0, delivery_id, held, acquired.map(|id| (id, settled)));
         None
     }
 
+    /// Keeps a delivery until it is settled; what a transaction acquired settled ends with it.
+    #[inline]
+    fn hold(&mut self, number: u16, id: u32, held: Held, acquired: Option<(u64, bool)>) {
+        let held = match acquired {
+            Some((transaction, settled)) => self.transactions.acquire(transaction, (number, id), held, settled),
+            None => Some(held),
+        };
+        if let (Some(held), Some(channel)) = (held, self.channel(number)) {
+            channel.unsettled.hold(id, held);
+        }
+    }
+
     /// Of a large message only so much at once that others find room as well.
-    fn begin_large(&mut self, io: &mut Io, broker: &Broker, place: Place) {
+    pub(super) fn begin_large(&mut self, io: &mut Io, broker: &Broker, place: Place) {
         let output_max = (broker.limits.output_bytes_max / 2).max(io.output.len() + 1);
         if !self.send_on(io, place, output_max) {
             self.unfinished.push_back(place);
@@ -144,10 +165,30 @@ impl Session {
                 self.unfinished.push_back(place);
                 continue;
             }
-            if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
-                outlet.wake(broker);
-            }
+            self.go_on(io, broker, place);
         }
+    }
+
+    /// A link may have something to send again: what it left behind comes before anything new.
+    pub(super) fn go_on(&mut self, io: &mut Io, broker: &mut Broker, place: Place) {
+        match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            Some(Link::Out(outlet)) if outlet.returned.is_some() => self.send_returned(io, broker, place),
+            Some(Link::Out(outlet)) => outlet.wake(broker),
+            _ => {}
+        }
+    }
+
+    /// Stops a delivery that has not been sent to its end. Was there something to stop?
+    pub(super) fn abort(&mut self, io: &mut Io, place: Place, delivery_id: u32) -> bool {
+        let sending = match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            Some(Link::Out(outlet)) => outlet.sending.as_mut().filter(|sending| sending.delivery_id == delivery_id),
+            _ => None,
+        };
+        let Some(sending) = sending else { return false };
+        sending.aborted = true;
+        // If the window is shut it leaves when that is open again, before anything else of this link.
+        self.send_on(io, place, usize::MAX);
+        true
     }
 
     /// Sends frames of the message that a link is in the middle of. True when nothing of it is left.
@@ -204,10 +245,54 @@ fn put_back(channel: &mut Channel, handle: u32, sending: Box<Sending>) {
     }
 }
 
+/// A delivery from before its link was suspended, from where the peer's bytes of it end.
+pub(super) fn sending_on(
+    held: &Held,
+    delivery_id: u32,
+    common: &Common,
+    broker: &Broker,
+    has: Option<Received>,
+) -> Sending {
+    let part = broker.queues.get(held.queue).filter(|_| held.entry.reader > 0).and_then(|queue| queue.settings.part);
+    let telling = Telling { now_ns: broker.now_ns, stamp: common.stamp(broker), part, asked: held.asked };
+    let mut bytes = Vec::new();
+    head::write(&mut bytes, &held.entry, &telling);
+    if !held.asked {
+        held.entry.message.body().parts().for_each(|part| bytes.extend_from_slice(part));
+    }
+    // The header tells what is left of the time to live: a peer with only a part of it gets it whole.
+    let after_header = has.filter(|has| has.section_number > 0);
+    let offset = after_header.and_then(|has| sections::offset_of(&bytes, has.section_number, has.section_offset));
+    bytes.drain(..offset.unwrap_or(0));
+    let begins = if offset.is_some() { has } else { has.map(|_| Received { section_number: 0, section_offset: 0 }) };
+    Sending { start: Start::Resumed(begins), ..Sending::new(delivery_id, held.tag, bytes) }
+}
+
 impl Sending {
+    /// A delivery with nothing but these bytes.
+    fn new(delivery_id: u32, tag: u32, prefix: Vec<u8>) -> Self {
+        let (left, body) = (prefix.len(), Body::empty());
+        let (settled, is_first, start, aborted) = (false, true, Start::Usual, false);
+        Self { delivery_id, tag, settled, is_first, start, aborted, prefix, body, left, part: None, offset: 0 }
+    }
+
+    /// A message from its beginning.
+    fn of(transfer: &TransferHead<'_>, tag: u32, entry: &Entry, telling: &Telling<'_>, start: Start) -> Self {
+        let mut prefix = Vec::new();
+        head::write(&mut prefix, entry, telling);
+        let body = if telling.asked { Body::empty() } else { entry.message.body().clone() };
+        let (settled, left) = (transfer.settled, prefix.len() + body.len());
+        Self { settled, left, start, body, ..Self::new(transfer.delivery_id, tag, prefix) }
+    }
+
     /// Writes the next frame.
     fn write_frame(&mut self, out: &mut Vec<u8>, place: Place, frame_max: usize) {
         let start = out.len();
+        if self.aborted {
+            let mark = self.open_frame(out, place, false);
+            self.left = 0;
+            return end_frame(out, mark);
+        }
         let mut mark = self.open_frame(out, place, true);
         let mut room = frame_max.saturating_sub(out.len() - start);
         if self.left <= room {
@@ -222,16 +307,42 @@ impl Sending {
     }
 
     fn open_frame(&self, out: &mut Vec<u8>, place: Place, more: bool) -> usize {
-        if !self.is_first {
-            return encode_continuation(out, place.0, place.1, more);
-        }
         let tag = self.tag.to_be_bytes();
         let (handle, delivery_id, settled) = (place.1, self.delivery_id, self.settled);
-        encode_transfer(
-            out,
-            place.0,
-            &TransferHead { handle, delivery_id, tag: &tag, message_format: 0, settled, more, batchable: false },
-        )
+        match self.start {
+            _ if self.aborted => {}
+            _ if !self.is_first => return encode_continuation(out, place.0, handle, more),
+            Start::Usual => {
+                let (tag, message_format, batchable) = (&tag, 0, false);
+                let head = TransferHead { handle, delivery_id, tag, message_format, settled, more, batchable };
+                return encode_transfer(out, place.0, &head);
+            }
+            Start::Acquired(_) | Start::Resumed(_) => {}
+        }
+        let mark = begin_frame(out, FrameKind::Amqp, place.0);
+        let bytes;
+        let state = match self.start {
+            Start::Acquired(id) => {
+                bytes = id.to_be_bytes();
+                Some(DeliveryState::Transactional(TransactionalState { txn_id: &bytes, outcome: None }))
+            }
+            Start::Resumed(begins) => begins.map(DeliveryState::Received),
+            Start::Usual => None,
+        };
+        let transfer = Transfer {
+            handle,
+            delivery_id: Some(delivery_id),
+            delivery_tag: Some(&tag),
+            message_format: Some(0),
+            settled: Some(settled),
+            more,
+            state,
+            resume: matches!(self.start, Start::Resumed(_)),
+            aborted: self.aborted,
+            ..Transfer::default()
+        };
+        transfer.encode(out);
+        mark
     }
 
     /// Appends the next `count` bytes of prefix and body.

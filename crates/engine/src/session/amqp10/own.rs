@@ -422,7 +422,7 @@ fn inlet_of(common: Common, goal: Goal, vhost: VhostId, order: &LinkOrder, accou
         partial: None,
         memory: RouteMemory::default(),
         buffers: HeadBuffers::default(),
-        resuming: Vec::new(),
+        resuming: Default::default(),
     }
 }
 
@@ -440,6 +440,8 @@ fn outlet_of(common: Common, number: u32) -> Outlet {
         paused: false,
         paced: false,
         sending: None,
+        returned: None,
+        transaction: None,
         default_outcome: Decision::RELEASED,
         peer: None,
         renew_ns: 0,

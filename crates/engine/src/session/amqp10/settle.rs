@@ -130,6 +130,11 @@ impl Verdict {
         Self::Rejected { condition, text: Rc::from(text) }
     }
 
+    /// What the peer says of its delivery, said again.
+    pub(super) fn of(outcome: WireOutcome<'_>) -> Self {
+        Decision::of(outcome).fate.map_or(Self::Released, Self::Ended)
+    }
+
     fn with_state<T>(&self, each: impl FnOnce(DeliveryState<'_>) -> T) -> T {
         match self {
             Self::Ended(fate) => each(state_of(fate)),
@@ -340,7 +345,7 @@ impl Session {
         }
         let decision = match disposition.state {
             Some(DeliveryState::Transactional(state)) => {
-                return self.retire(broker, number, (first, last), &state, disposition.settled);
+                return self.retire(io, broker, number, (first, last), &state, disposition.settled);
             }
             Some(DeliveryState::Outcome(WireOutcome::Declared(_))) => {
                 return Err(Fault::session(condition::INVALID_FIELD, "declared is no outcome of a message"));
@@ -349,8 +354,14 @@ impl Session {
             Some(DeliveryState::Received(_)) | None if !disposition.settled => return Ok(()),
             Some(DeliveryState::Received(_)) | None => None,
         };
+        let ids = channel.unsettled.within(first, last);
+        if let Some(acquirer) = ids.iter().find_map(|id| self.transactions.acquirer(number, *id)) {
+            self.end_control(io, broker, acquirer);
+            return Ok(());
+        }
+        let Some(channel) = self.channel(number) else { return Ok(()) };
         let mut returned = None;
-        for id in channel.unsettled.within(first, last) {
+        for id in ids {
             let Some(held) = channel.unsettled.take(id) else { continue };
             if !disposition.settled {
                 channel.report(io, number, Told::settled(id));

@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use weft_wire::amqp10::{Prepare, Resolve, TransactionRequest, TransactionalState, condition};
+use weft_wire::amqp10::{
+    Discharge, Flow, Outcome as WireOutcome, Prepare, Resolve, TransactionRequest, TransactionalState, condition,
+};
 
+use super::flow::TRANSACTION;
 use super::incoming::Delivery;
 use super::link::Link;
 use super::publish::{self, Finished};
@@ -26,6 +29,8 @@ pub(super) struct Transactions {
     made: u64,
     /// Bytes of the messages that wait in all of them.
     bytes: u64,
+    /// Unsettled deliveries that one of them has acquired, by session and delivery id.
+    acquired: BTreeMap<(u16, u32), u64>,
 }
 
 /// An open transaction.
@@ -34,6 +39,10 @@ pub(super) struct Transaction {
     pub control: Place,
     published: Vec<Finished>,
     retired: Vec<Retired>,
+    /// Links whose messages are acquired in it.
+    outlets: Vec<Place>,
+    /// Links on which a message for it began; the rest of it may have come since.
+    halves: Vec<Place>,
     bytes: u64,
     /// It asked for too much and can only be rolled back.
     doomed: bool,
@@ -58,6 +67,8 @@ struct Retired {
     decision: Decision,
     /// The peer has settled it already.
     settled: bool,
+    /// It was acquired in the transaction, too: rolled back, it is nobody's.
+    acquired: bool,
 }
 
 impl Transactions {
@@ -72,6 +83,47 @@ impl Transactions {
         self.bytes -= transaction.bytes;
         Some(transaction)
     }
+
+    /// A delivery was acquired. Whoever settles it later holds it; one that was sent settled ends with the transaction.
+    pub(super) fn acquire(
+        &mut self,
+        id: u64,
+        (number, delivery): (u16, u32),
+        held: Held,
+        settled: bool,
+    ) -> Option<Held> {
+        let Some(transaction) = self.open.get_mut(&id) else { return Some(held) };
+        if !settled {
+            self.acquired.insert((number, delivery), id);
+            return Some(held);
+        }
+        let decision = Decision::of(WireOutcome::Accepted);
+        transaction.retired.push(Retired { number, id: delivery, held, decision, settled, acquired: true });
+        None
+    }
+
+    /// The transaction that acquired a delivery.
+    #[inline]
+    pub(super) fn acquirer(&self, number: u16, delivery: u32) -> Option<u64> {
+        if self.acquired.is_empty() { None } else { self.acquired.get(&(number, delivery)).copied() }
+    }
+
+    /// A delivery is no transaction's any more.
+    pub(super) fn let_go(&mut self, number: u16, delivery: u32) -> Option<u64> {
+        self.acquired.remove(&(number, delivery))
+    }
+
+    /// None of a session's deliveries is.
+    pub(super) fn let_go_all(&mut self, number: u16) {
+        self.acquired.retain(|(other, _), _| *other != number);
+    }
+
+    /// A message for a transaction begins on a link.
+    pub(super) fn begin_half(&mut self, id: Option<u64>, place: Place) {
+        if let Some(transaction) = id.and_then(|id| self.open.get_mut(&id)) {
+            transaction.halves.push(place);
+        }
+    }
 }
 
 impl Session {
@@ -84,14 +136,24 @@ impl Session {
         delivery: &Delivery,
         body: &[u8],
     ) -> Result<(), Fault> {
-        let verdict = match TransactionRequest::decode(body) {
+        let request = TransactionRequest::decode(body);
+        if let Ok(
+            TransactionRequest::Discharge(Discharge { txn_id, .. })
+            | TransactionRequest::Prepare(Prepare { txn_id, .. }),
+        ) = request
+            && self.is_half_posted(txn_id)
+        {
+            let text = "a message of the transaction has not come to its end";
+            return Err(Fault::link(place.1, condition::TRANSACTION_ROLLBACK, text));
+        }
+        let verdict = match request {
             Ok(TransactionRequest::Declare(declare)) if declare.global_id.is_some() => {
                 Verdict::rejected(condition::NOT_IMPLEMENTED, "distributed transactions are not known here")
             }
             Ok(TransactionRequest::Declare(_)) => self.declare(broker, place),
             Ok(TransactionRequest::Discharge(discharge)) => match self.transactions.find(discharge.txn_id) {
                 Some(id) if discharge.fail => {
-                    self.roll_back(broker, id);
+                    self.roll_back(io, broker, id);
                     Verdict::Accepted
                 }
                 Some(id) => self.commit(io, broker, id),
@@ -114,8 +176,8 @@ impl Session {
             return Verdict::rejected(condition::RESOURCE_LIMIT_EXCEEDED, "too many open transactions");
         }
         transactions.made += 1;
-        let (published, retired) = (Vec::new(), Vec::new());
-        let transaction = Transaction { control, published, retired, bytes: 0, doomed: false };
+        let (published, retired, outlets, halves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let transaction = Transaction { control, published, retired, outlets, halves, bytes: 0, doomed: false };
         transactions.open.insert(transactions.made, transaction);
         Verdict::Declared(transactions.made)
     }
@@ -140,25 +202,76 @@ impl Session {
     /// Deliveries that are settled if the transaction is committed.
     pub(super) fn retire(
         &mut self,
+        io: &mut Io,
         broker: &mut Broker,
         number: u16,
         ids: (u32, u32),
         state: &TransactionalState<'_>,
         settled: bool,
     ) -> Result<(), Fault> {
-        let found = self.transactions.find(state.txn_id).and_then(|id| self.transactions.open.get_mut(&id));
-        let Some(transaction) = found else {
+        let Some(id) = self.transactions.find(state.txn_id) else {
             return Err(Fault::session(condition::TRANSACTION_UNKNOWN_ID, "no such transaction"));
         };
         let decision = state.outcome.map_or(Decision::RELEASED, Decision::of);
-        let Some(Some(channel)) = self.channels.get_mut(usize::from(number)) else { return Ok(()) };
-        for id in channel.unsettled.within(ids.0, ids.1) {
-            if let Some(held) = channel.unsettled.take(id) {
-                transaction.retired.push(Retired { number, id, held, decision: decision.clone(), settled });
-                broker.spend(1);
+        let deliveries = self.channel(number).map_or_else(Vec::new, |channel| channel.unsettled.within(ids.0, ids.1));
+        let stranger = deliveries.iter().find_map(|delivery| self.transactions.acquirer(number, *delivery));
+        if stranger.is_some_and(|other| other != id) {
+            self.end_control(io, broker, id);
+            return Ok(());
+        }
+        for delivery in deliveries {
+            let Some(held) = self.channel(number).and_then(|channel| channel.unsettled.take(delivery)) else {
+                continue;
+            };
+            let acquired = self.transactions.let_go(number, delivery).is_some();
+            if let Some(transaction) = self.transactions.open.get_mut(&id) {
+                let decision = decision.clone();
+                transaction.retired.push(Retired { number, id: delivery, held, decision, settled, acquired });
             }
+            broker.spend(1);
         }
         Ok(())
+    }
+
+    /// An outcome outside the transaction that acquired the delivery: the link that declared it ends, and so does it.
+    pub(super) fn end_control(&mut self, io: &mut Io, broker: &mut Broker, id: u64) {
+        let Some(control) = self.transactions.open.get(&id).map(|transaction| transaction.control) else { return };
+        let text = "a delivery was acquired in a transaction and settled outside of it";
+        self.detach_link(io, broker, control, condition::TRANSACTION_ROLLBACK, text);
+    }
+
+    /// The transaction that a receiver's flow names for what it is to get.
+    pub(super) fn acquires_in(&mut self, place: Place, flow: &Flow<'_>) -> Result<Option<u64>, Fault> {
+        let Some(named) = flow.properties.and_then(|map| map.get(TRANSACTION)) else { return Ok(None) };
+        let found = named.as_binary().and_then(|id| self.transactions.find(id));
+        let Some((id, transaction)) = found.and_then(|id| Some((id, self.transactions.open.get_mut(&id)?))) else {
+            return Err(Fault::link(place.1, condition::TRANSACTION_UNKNOWN_ID, "no such transaction"));
+        };
+        if !transaction.outlets.contains(&place) {
+            transaction.outlets.push(place);
+        }
+        Ok(Some(id))
+    }
+
+    /// Is a message of this transaction still on its way, of which a part is here?
+    fn is_half_posted(&mut self, txn_id: &[u8]) -> bool {
+        let Some(id) = self.transactions.find(txn_id) else { return false };
+        let halves = self.transactions.open.get(&id).map_or_else(Vec::new, |transaction| transaction.halves.clone());
+        halves.into_iter().any(|place| match self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+            Some(Link::In(inlet)) => inlet.partial.as_ref().is_some_and(|partial| partial.transaction() == Some(id)),
+            _ => false,
+        })
+    }
+
+    /// Takes a transaction out of the table; what its links get from now on is acquired in none.
+    fn take_transaction(&mut self, id: u64) -> Option<Transaction> {
+        let transaction = self.transactions.take(id)?;
+        for place in &transaction.outlets {
+            if let Some(Link::Out(outlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) {
+                outlet.transaction = outlet.transaction.filter(|other| *other != id);
+            }
+        }
+        Some(transaction)
     }
 
     /// Does everything, unless something of it cannot be done.
@@ -171,10 +284,11 @@ impl Session {
             false => (!fits(broker, &transaction.published)).then_some("a queue is full and takes no more messages"),
         };
         if let Some(text) = obstacle {
-            self.roll_back(broker, id);
+            self.roll_back(io, broker, id);
             return Verdict::rejected(condition::TRANSACTION_ROLLBACK, text);
         }
-        let Some(transaction) = self.transactions.take(id) else { return Verdict::Released };
+        let Some(transaction) = self.take_transaction(id) else { return Verdict::Released };
+        self.transactions.acquired.retain(|_, acquirer| *acquirer != id);
         broker.begin();
         for finished in &transaction.published {
             publish::route(broker, finished);
@@ -205,14 +319,15 @@ impl Session {
             _ => broker.cannot_prepare(asked.global_id, transaction.bytes),
         };
         let (Some((user, vhost)), None) = (place, obstacle) else {
-            self.roll_back(broker, id);
+            self.roll_back(io, broker, id);
             return Verdict::rejected(condition::TRANSACTION_ROLLBACK, obstacle.unwrap_or("nobody asks"));
         };
-        let Some(transaction) = self.transactions.take(id) else { return Verdict::Released };
+        let Some(transaction) = self.take_transaction(id) else { return Verdict::Released };
+        self.transactions.acquired.retain(|_, acquirer| *acquirer != id);
         let mut prepared = Prepared::new(user, vhost, broker.wall_ns / 1_000_000);
         prepared.bytes = transaction.bytes;
         prepared.posts = transaction.published.into_iter().map(|finished| finished.promised(broker)).collect();
-        for Retired { number, id, held, decision, settled } in transaction.retired {
+        for Retired { number, id, held, decision, settled, .. } in transaction.retired {
             let stored = broker.queues.get(held.queue).filter(|_| held.entry.stored);
             let (queue_no, position) = (stored.map_or(0, |queue| queue.settings.number), held.entry.position);
             let (queue, outcome) = (Some(held.queue), decision.outcome());
@@ -231,24 +346,40 @@ impl Session {
         }
     }
 
-    /// Forgets a transaction; deliveries whose link is still there are as they were before.
-    fn roll_back(&mut self, broker: &mut Broker, id: u64) {
-        let Some(transaction) = self.transactions.take(id) else { return };
-        for Retired { number, id, held, settled, .. } in transaction.retired {
+    /// Forgets a transaction; deliveries whose link is still there are as they were before, and those acquired in it
+    /// are nobody's.
+    fn roll_back(&mut self, io: &mut Io, broker: &mut Broker, id: u64) {
+        let Some(transaction) = self.take_transaction(id) else { return };
+        for Retired { number, id, held, settled, acquired, .. } in transaction.retired {
             let is_there = |link: &mut Link| matches!(link, Link::Out(outlet) if outlet.number == held.link);
-            let channel = self.channel(number).filter(|_| !settled);
+            let channel = self.channel(number).filter(|_| !settled && !acquired);
             match channel.and_then(|channel| channel.link(held.handle).is_some_and(is_there).then_some(channel)) {
                 Some(channel) => channel.unsettled.restore(id, held),
-                // Somebody tried and did not get to the end: that is a failed delivery.
-                None => broker.settle(held.queue, held.entry, Outcome::Returned { failed: true }),
+                None => self.undo(io, broker, (number, id), held, settled),
+            }
+        }
+        let acquired = self.transactions.acquired.iter().filter(|(_, acquirer)| **acquirer == id);
+        for (number, delivery) in acquired.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.transactions.let_go(number, delivery);
+            if let Some(held) = self.channel(number).and_then(|channel| channel.unsettled.take(delivery)) {
+                self.undo(io, broker, (number, delivery), held, false);
             }
         }
     }
 
+    /// Gives a delivery back to its queue, and tells the peer that it is over.
+    fn undo(&mut self, io: &mut Io, broker: &mut Broker, (number, id): (u16, u32), held: Held, settled: bool) {
+        if !self.abort(io, (number, held.handle), id) && !settled {
+            self.tell_settled(io, number, id);
+        }
+        // Somebody tried and did not get to the end: that is a failed delivery.
+        broker.settle(held.queue, held.entry, Outcome::Returned { failed: true });
+    }
+
     /// Rolls back every transaction that `which` names, because its control link is gone.
-    pub(super) fn roll_back_all(&mut self, broker: &mut Broker, which: impl Fn(&Transaction) -> bool) {
+    pub(super) fn roll_back_all(&mut self, io: &mut Io, broker: &mut Broker, which: impl Fn(&Transaction) -> bool) {
         let ids: Vec<u64> = self.transactions.open.iter().filter(|open| which(open.1)).map(|open| *open.0).collect();
-        ids.into_iter().for_each(|id| self.roll_back(broker, id));
+        ids.into_iter().for_each(|id| self.roll_back(io, broker, id));
     }
 
     fn tell_settled(&mut self, io: &mut Io, number: u16, id: u32) {

@@ -54,7 +54,8 @@ public final class Scenarios {
 
     public static void main(String[] arguments) {
         String url = "amqp://" + arguments[0] + ":" + arguments[1] + "?jms.clientID=" + arguments[3]
-                + "-client&jms.deserializationPolicy.allowList=java.util";
+                + "-client&jms.deserializationPolicy.allowList=java.util"
+                + (arguments.length > 4 ? "&amqp.saslMechanisms=" + arguments[4] : "");
         int code = 1;
         try (Connection connection = new JmsConnectionFactory("guest", "guest", url).createConnection()) {
             connection.start();
