@@ -259,6 +259,7 @@ def test_receiver_resumes_with_an_outcome(peer: Raw10, channel: BlockingChannel,
     tag = suspended_delivery(peer, queue)
     attach = peer.attach("link", 0, queue, sends=False, unsettled={tag: ACCEPTED})
     assert list(attach.field(7)) == [tag]
+    peer.credit(0, 1, next_id=1)
     resumed = peer.expect(raw10.TRANSFER)
     assert (resumed.field(2), resumed.field(4), resumed.field(8)) == (tag, True, True)
     peer.detach(0, closed=True)
@@ -271,6 +272,34 @@ def test_receiver_that_forgot_gets_the_message_anew(peer: Raw10, channel: Blocki
     peer.attach("link", 0, queue, sends=False)
     peer.credit(0, 1)
     assert peer.expect(raw10.TRANSFER).payload.endswith(b"again")
+
+
+def test_receiver_that_knows_only_the_tag_gets_the_message_under_it(
+    peer: Raw10, channel: BlockingChannel, queue: str
+) -> None:
+    publish(channel, queue, b"still")
+    tag = suspended_delivery(peer, queue)
+    peer.attach("link", 0, queue, sends=False, unsettled={tag: None})
+    peer.credit(0, 1, next_id=1)
+    resumed = peer.expect(raw10.TRANSFER)
+    assert (resumed.field(2), resumed.field(8), resumed.payload[-5:]) == (tag, True, b"still")
+    peer.perform(raw10.DISPOSITION, True, resumed.field(1), None, True, ACCEPTED)
+    peer.detach(0, closed=True)
+    wait_depth(channel, queue, 0)
+
+
+def test_a_half_sent_message_goes_on(peer: Raw10, channel: BlockingChannel, queue: str) -> None:
+    peer.attach("link", 0, queue, sends=True)
+    whole = message(b"x" * 1000)
+    peer.transfer(0, 0, whole[:300], tag=b"tag", more=True)
+    peer.detach(0, closed=False)
+    attach = peer.attach("link", 0, queue, sends=True, unsettled={b"tag": None})
+    received = attach.field(7)[b"tag"]
+    assert (int(received.descriptor), [int(number) for number in received.value]) == (0x23, [0, 300])
+    fields = [uint(0), uint(1), b"tag", uint(0), False, False, None, None, True]
+    peer.perform(raw10.TRANSFER, *fields, payload=whole[300:])
+    assert peer.expect(raw10.DISPOSITION).field(4) == ACCEPTED
+    assert take_all(channel, queue) == [b"x" * 1000]
 
 
 def test_suspended_delivery_is_nobody_elses_until_the_connection_ends(
