@@ -60,9 +60,9 @@ sim: ## a node that dies again and again on an invented disk; SEED=n repeats one
 	cargo run --quiet -p weft-sim --bin sim -- $(SEED)
 
 .PHONY: sim-fabric
-sim-fabric: setup ## whole fabrics on an invented network; SEED=n NODES=m SHAPE=mesh repeat one, else fresh ones for 10 s
+sim-fabric: setup ## whole fabrics on an invented network; SEED=n NODES=m SHAPE=mesh DEATHS=1 repeat one, else fresh ones for 10 s
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(PY) -m simulation $(if $(SEED),--seed $(SEED)) $(if $(NODES),--nodes $(NODES)) \
-		$(if $(SHAPE),--shape $(SHAPE))
+		$(if $(SHAPE),--shape $(SHAPE)) $(if $(DEATHS),--deaths $(DEATHS))
 
 .PHONY: check
 check: setup generated ## format, lint, types, stubs, layers; changes nothing

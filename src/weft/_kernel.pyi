@@ -76,6 +76,9 @@ class DiskJob:
     @property
     def kind(self) -> str:
         """`write`, `read` or `background`."""
+    @property
+    def must_sync(self) -> bool:
+        """Does this write wait for the disk itself?"""
     def run(self) -> None: ...
 
 @final

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from simulation.disk import virtual_disks
-from simulation.loop import NODE, VirtualLoop, invented
+from simulation.disk import Platter, virtual_disks
+from simulation.loop import LIFE, Life, VirtualLoop, invented
 from simulation.shapes import Edge, distances, edges, neighbours
 from simulation.wire import Wire
 from weft.config import Configuration
@@ -65,12 +66,19 @@ class Result:
 class World:
     """One run."""
 
+    again = "DEATHS=0"
+    """What else repeats it."""
+    patience_s = STEP_S
+    """How often is looked whether something is true."""
+
     def __init__(self, seed: int, shape: str, size: int) -> None:
-        self.seed, self.shape = seed, shape
+        self.seed, self.shape, self.size = seed, shape, size
         self.chance = random.Random(f"{seed} {shape} {size}")
         self.loop = VirtualLoop()
         self.wire = Wire(self.loop, self.chance.getrandbits(64))
         self.pairs: list[Edge] = edges(shape, [f"n{at:03}" for at in range(size)], self.chance)
+        self.cables = list(self.pairs)
+        """What may be cut."""
         self.graph = neighbours(self.pairs)
         self.nodes: dict[str, Node] = {}
         self.bridges: list[tuple[str, str, str]] = []
@@ -80,6 +88,7 @@ class World:
         self.got: dict[str, Counter[bytes]] = {}
         self.sent: dict[bytes, tuple[str, str]] = {}
         """(node, key) by body."""
+        self.lives: dict[str, Life] = {}
         self._contexts: dict[str, Context] = {}
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -90,10 +99,11 @@ class World:
             with invented(self.loop, self.seed), virtual_disks():
                 return self.loop.run_until_complete(self._live())
         except AssertionError as error:
-            where = f"SEED={self.seed} SHAPE={self.shape} NODES={len(self.graph)} at {self.loop.time():.3f} s"
-            raise Failed(f"{error}\n  again: make sim-fabric {where}") from error
+            where = f"SEED={self.seed} SHAPE={self.shape} NODES={self.size} at {self.loop.time():.3f} s"
+            raise Failed(f"{error}\n  again: make sim-fabric {self.again} {where}") from error
         finally:
             asyncio.set_event_loop(None)
+            self.loop.bury()
             self.loop.close()
 
     async def _live(self) -> Result:
@@ -131,13 +141,8 @@ class World:
 
     async def _build(self) -> None:
         for name in sorted(self.graph):
-            context = self._contexts[name] = copy_context()
-            context.run(NODE.set, name)
-            node = self.nodes[name] = context.run(
-                lambda name=name: Node(name=name, listen=f"{name}:5672", configuration=Configuration())
-            )
-            await self.loop.create_task(node.start(), context=context)
-            self._at(name, node.declare_exchange, EXCHANGE, "topic")
+            await self._start(name)
+            self._at(name, self.nodes[name].declare_exchange, EXCHANGE, "topic")
         for pair in self.pairs:
             one, other = pair if self.chance.random() < 0.5 else reversed(pair)
             self._link(one, other)
@@ -148,6 +153,18 @@ class World:
                 self._link(other, one)
                 self._route(other, one, "pull")
         await self._until("routes do not flow", self._is_up)
+
+    async def _start(self, name: str, data_dir: Path | None = None, configuration: Configuration | None = None) -> None:
+        """A life of a node begins."""
+        life = self.lives[name] = Life(name)
+        if data_dir is not None:
+            life.mortal.append(Platter(data_dir))
+        context = self._contexts[name] = copy_context()
+        context.run(LIFE.set, life)
+        options = {"data_dir": data_dir, "configuration": configuration or Configuration()}
+        node = context.run(lambda: Node(name=name, listen=f"{name}:5672", **options))
+        await self.loop.create_task(node.start(), context=context)
+        self.nodes[name] = node
 
     def _link(self, one: str, other: str) -> None:
         node = self.nodes[one]
@@ -167,11 +184,13 @@ class World:
         )
 
     async def _stop(self) -> None:
-        for task in self._tasks:
+        alive = [task for task in self._tasks if task not in self.loop.dead]
+        for task in alive:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*alive, return_exceptions=True)
         for name, node in self.nodes.items():
-            await self.loop.create_task(node.stop(), context=self._contexts[name])
+            if not self.lives[name].is_over:
+                await self.loop.create_task(node.stop(), context=self._contexts[name])
 
     # doing
 
@@ -248,11 +267,11 @@ class World:
 
     def _mend(self) -> None:
         self.wire.heal()
-        for name in self.graph:
-            self.loop.resume(name)
+        for life in self.lives.values():
+            self.loop.resume(life)
 
     def _fault(self) -> None:
-        kind, pair = self.chance.choice(("cut", "reset", "pause", "resume", "heal")), self.chance.choice(self.pairs)
+        kind, pair = self.chance.choice(("cut", "reset", "pause", "resume", "heal")), self.chance.choice(self.cables)
         self.wire.note(f"{kind} {pair}", b"")
         match kind:
             case "cut":
@@ -260,9 +279,9 @@ class World:
             case "reset":
                 self.wire.reset(*pair)
             case "pause":
-                self.loop.pause(pair[0])
+                self.loop.pause(self.lives[pair[0]])
             case "resume":
-                self.loop.resume(pair[0])
+                self.loop.resume(self.lives[pair[0]])
             case "heal":
                 self.wire.heal()
 
@@ -270,7 +289,7 @@ class World:
         end_s = self.loop.time() + SETTLE_S
         while not is_true():
             assert self.loop.time() < end_s, f"{what} after {SETTLE_S:.0f} s: {self._why()}"
-            await asyncio.sleep(STEP_S)
+            await asyncio.sleep(self.patience_s)
 
     # checking
 

@@ -1,7 +1,7 @@
 """An event loop whose time is invented, and a world in which everything else that is random comes from a seed.
 
-Owns the clock: it jumps to the next deadline when nothing is left to do. Work of a paused node waits, as after SIGSTOP:
-which node a callback belongs to is in its context (`NODE`).
+Owns the clock: it jumps to the next deadline when nothing is left to do. Work of a paused node waits, as after SIGSTOP;
+work of a dead one is never done. Whose a callback is, is in its context (`LIFE`).
 It must never read the machine's clock, open a socket or start a thread; executors run their work on the spot.
 """
 
@@ -17,15 +17,32 @@ from asyncio import Handle
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
 from typing import Any
 
-NODE: ContextVar[str] = ContextVar("NODE", default="")
 TURN_NS = 1_000
 """What one turn of the loop takes, so that a node that calls itself again and again does not stop the world."""
 EPOCH_NS = 1_800_000_000_000_000_000
 """What the calendar says at the start."""
+
+
+@dataclass(eq=False)
+class Life:
+    """A node from one start to its end, however it ends."""
+
+    name: str
+    is_over: bool = False
+    held: list[Handle] | None = None
+    """What a paused one would do."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    mortal: list[Any] = field(default_factory=list)
+    """What has to be told of its death: `die()`."""
+
+
+NOBODY = Life("")
+LIFE: ContextVar[Life] = ContextVar("LIFE", default=NOBODY)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -35,7 +52,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_ns = 1_000_000_000
         self.turns = 0
-        self._paused: dict[str, list[Handle]] = {}
+        self._pauses = 0
+        self._deaths = 0
+        self.dead: list[asyncio.Task[Any]] = []
+        """Kept, so that nothing of theirs is tidied up: the dead do not tidy up."""
         self._readers: dict[int, Handle] = {}
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
@@ -53,13 +73,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_ns / 1e9
 
-    def pause(self, node: str) -> None:
+    def pause(self, life: Life) -> None:
         """Let a node do nothing from now on; what happens to it waits."""
-        self._paused.setdefault(node, [])
+        if life.held is None and not life.is_over:
+            life.held = []
+            self._pauses += 1
 
-    def resume(self, node: str) -> None:
+    def resume(self, life: Life) -> None:
         """Let it go on with what has waited."""
-        self._ready.extendleft(reversed(self._paused.pop(node, [])))
+        if life.held is not None:
+            self._ready.extendleft(reversed(life.held))
+            life.held = None
+            self._pauses -= 1
+
+    def end(self, life: Life) -> None:
+        """Kill a node: whatever it was about to do, it will not."""
+        self.resume(life)
+        life.is_over = True
+        self._deaths += 1
+        self.dead += life.tasks
+        for part in life.mortal:
+            part.die()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
@@ -68,6 +102,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
+        context = context or copy_context()
+        task = super().create_task(coro, name=name, context=context)
+        tasks = context.get(LIFE, NOBODY).tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard, context=context)
+        return task
+
+    def bury(self) -> None:
+        """The world is over: forget the dead. What they would tidy up now is nobody's business."""
+        for task in self.dead:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            with suppress(Exception):
+                task.get_coro().close()  # type: ignore[union-attr]
+        self.dead.clear()
 
     def _run_once(self) -> None:
         """One turn, as asyncio's own: timers that are due, then everything that is ready."""
@@ -87,10 +137,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            held = self._paused.get(handle._context.get(NODE, "")) if self._paused else None
-            if held is not None:
-                held.append(handle)
-            else:
+            life = handle._context.get(LIFE, NOBODY) if self._pauses or self._deaths else NOBODY
+            if life.held is not None:
+                life.held.append(handle)
+            elif not life.is_over:
                 handle._run()
         self.now_ns += TURN_NS
         self.turns += 1

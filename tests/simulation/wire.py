@@ -2,7 +2,8 @@
 
 Owns every connection between the nodes of a world. It keeps TCP's promises and no more: bytes of one connection arrive
 in order and once, after a delay; connections overtake each other; across a cut nothing moves until it heals, unless a
-side has given up; a reset loses what was on its way.
+side has given up; a reset loses what was on its way. Of a process that was killed the system tells its peers; of a
+machine that lost its power nobody does, until it is back.
 It must never look into the bytes. Everything that arrives is hashed into the trace of the world.
 """
 
@@ -17,7 +18,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, cast
 
-from simulation.loop import NODE, VirtualLoop
+from simulation.loop import LIFE, Life, VirtualLoop
 
 DELAY_NS = (50_000, 3_000_000)
 """Shortest and longest way of a piece of bytes: one rack, one continent's backbone."""
@@ -30,7 +31,8 @@ class Line(asyncio.Transport):
     def __init__(self, wire: Wire, number: int, context: Context, protocol: asyncio.Protocol) -> None:
         super().__init__()
         self.number = number
-        self.node = context[NODE]
+        self.life = context[LIFE]
+        self.node = self.life.name
         self.peer: Line = self
         self._wire = wire
         self._context = context
@@ -101,6 +103,17 @@ class Line(asyncio.Transport):
             self.peer._incoming_bytes = 0
             self._send(RESET, is_mark=True)
             self._lose(error)
+
+    def fall_silent(self, *, is_told: bool, keeps: bool) -> None:
+        """Its process is no more; the system may still send what it had, and tell the peer."""
+        self._closing = self._lost = True
+        self._incoming.clear()
+        self._wire.lines.pop((self.number, self.node), None)
+        if not keeps:
+            self.peer._incoming.clear()
+            self.peer._incoming_bytes = 0
+        if is_told:
+            self._send(EOF if keeps else RESET, is_mark=True)
 
     def move(self) -> None:
         """Have the next piece arrive at its time."""
@@ -187,6 +200,8 @@ class Wire:
         self.pieces = 0
         self._chance = random.Random(seed)
         self._cut: set[frozenset[str]] = set()
+        self._dark: set[str] = set()
+        """Machines without power: nobody there says even that nobody listens."""
         self._waiting: list[asyncio.Future[None]] = []
         self._numbers = 0
         loop.create_server = self._create_server  # type: ignore[method-assign,assignment]
@@ -207,6 +222,9 @@ class Wire:
         self._cut.clear()
         for line in list(self.lines.values()):
             line.move()
+        self._wake()
+
+    def _wake(self) -> None:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
@@ -217,6 +235,25 @@ class Wire:
         for line in list(self.lines.values()):
             if {line.node, line.peer.node} == {one, other}:
                 line.break_off(ConnectionResetError("reset by the network"))
+
+    def die(self, life: Life, *, silently: bool) -> None:
+        """A node is no more. What it sent goes on or is lost; its peers are told, or find out."""
+        for place, door in list(self.doors.items()):
+            if door.context[LIFE] is life:
+                del self.doors[place]
+        if silently:
+            self._dark.add(life.name)
+        for line in list(self.lines.values()):
+            if line.life is life:
+                line.fall_silent(is_told=not silently, keeps=not silently and self._chance.random() < 0.5)
+
+    def light(self, name: str) -> None:
+        """A machine has power again: it knows nothing of the connections it had."""
+        self._dark.discard(name)
+        for line in list(self.lines.values()):
+            if line.peer.life.is_over and line.peer.node == name:
+                line.break_off(ConnectionResetError("the peer knows of no such connection"))
+        self._wake()
 
     # what happens
 
@@ -238,7 +275,7 @@ class Wire:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any
     ) -> None:
         await asyncio.sleep((self.arrival_ns() - self.loop.now_ns) / 1e9)
-        while self.is_cut(NODE.get(), host):
+        while self.is_cut(LIFE.get().name, host) or host in self._dark:
             waiting = self.loop.create_future()
             self._waiting.append(waiting)
             await waiting

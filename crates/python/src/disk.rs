@@ -44,6 +44,12 @@ impl DiskJob {
         }
     }
 
+    /// Does this write wait for the disk itself?
+    #[getter]
+    fn must_sync(&self) -> bool {
+        self.job.as_ref().is_some_and(Job::must_sync)
+    }
+
     /// Does the work.
     fn run(&mut self, py: Python<'_>) {
         let (job, files) = (&mut self.job, &self.files);

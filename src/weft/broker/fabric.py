@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from weft.broker.arguments import matching_type
+from weft.broker.policies import TARGET
 from weft.broker.topology import Topology
 from weft.model.changes import Change
 from weft.model.errors import Corrupt, Refused
@@ -23,6 +24,8 @@ from weft.store.tables import decode_table, encode_table
 Key = tuple[str, str]
 """A routing key, and the canonical text of the arguments."""
 NO_ARGUMENTS = encode_table({})
+_OWN = ("weft.", "$", "amq.")
+"""Begin the names of what nodes make themselves."""
 
 
 class FabricDesk:
@@ -31,6 +34,7 @@ class FabricDesk:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._on_queue: Callable[[str, str, object, bool], None] = lambda *_: None
+        self._on_targets: Callable[[], None] = lambda: None
 
     def watch(self, on_binding: Callable[[str, str, str, Key, bool], None]) -> None:
         """Report each binding made or undone: virtual host, exchange, destination, key, is it made."""
@@ -49,11 +53,37 @@ class FabricDesk:
         for vhost in self._topology.vhosts():
             self.on_edits([(True, queue) for queue in self._topology.queues(vhost)])
 
+    def watch_targets(self, on_change: Callable[[], None]) -> None:
+        """Say when `targets` may have changed."""
+        self._on_targets = on_change
+        self._topology.on_policies = on_change
+
+    def targets(self) -> dict[tuple[str, str, str], str]:
+        """The links that policies name, by virtual host, kind and name of what they apply to."""
+        found: dict[tuple[str, str, str], str] = {}
+        for vhost in self._topology.vhosts():
+            policies = self._topology.tables(vhost).policies
+            if not any(TARGET in policy.definition for policy in policies):
+                continue
+            records: list[Queue | Exchange] = [*self._topology.queues(vhost), *self._topology.exchanges(vhost)]
+            for record in records:
+                link = policies.applied(record).definition.get(TARGET)
+                if link and not record.name.startswith(_OWN):
+                    found[vhost, "queue" if isinstance(record, Queue) else "exchange", record.name] = str(link)
+        return found
+
     def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
         """The topology has changed so."""
         for is_made, record in edits:
             if isinstance(record, Queue) and ARGUMENT in record.arguments:
                 self._on_queue(record.vhost, record.name, record.arguments[ARGUMENT], is_made)
+        if any(isinstance(record, Queue | Exchange) and self._has_target(record) for _, record in edits):
+            self._on_targets()
+
+    def _has_target(self, record: Queue | Exchange) -> bool:
+        if record.vhost not in self._topology.vhosts():
+            return True
+        return TARGET in self._topology.tables(record.vhost).policies.applied(record).definition
 
     def make_exchange(self, vhost: str, name: str) -> list[Change]:
         """A direct exchange that is to exist; one that does is left as it is."""
@@ -82,6 +112,10 @@ class FabricDesk:
             return []
         bindings = tables.bindings.of_destination("queue", queue)
         return [_key(found, binding) for binding in bindings if binding.source == exchange]
+
+    def held(self, vhost: str, queue: str) -> int | None:
+        """Messages of a queue, those on their way included; None if there is no such queue."""
+        return self._topology.held(vhost, queue)
 
     def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Mapping[str, object]) -> list[Change]:
         """A queue that is to exist; one that does is left as it is."""

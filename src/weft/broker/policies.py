@@ -49,6 +49,8 @@ _OF_BOTH = {name.removeprefix("x-"): name for name in (BARRIER, WINDOW, IDS_MAX,
 _OF_EXCHANGES = {"alternate-exchange": ALTERNATE_EXCHANGE}
 ARGUMENTS = _OF_QUEUES | _OF_BOTH | _OF_EXCHANGES
 """The argument that each key of a definition stands for."""
+TARGET = "target"
+"""The link over which messages go on. It is no argument: what follows it is not the kernel's (`weft.network`)."""
 OPERATOR_KEYS = ("expires", "message-ttl", "max-length", "max-length-bytes", "delivery-limit", "overflow")
 IGNORED = frozenset(
     {
@@ -110,8 +112,11 @@ def check_policy(policy: ResourcePolicy) -> None:
     for key in policy.definition:
         if policy.operator and key not in OPERATOR_KEYS and key not in IGNORED:
             raise _wrong(f"'{key}'", f"cannot be set by an operator policy; those set {', '.join(OPERATOR_KEYS)}")
-        if key not in ARGUMENTS and key not in IGNORED:
-            raise _wrong(f"'{key}'", f"is no key of a definition; known are {', '.join(ARGUMENTS)}")
+        if key not in ARGUMENTS and key not in IGNORED and key != TARGET:
+            raise _wrong(f"'{key}'", f"is no key of a definition; known are {', '.join([*ARGUMENTS, TARGET])}")
+    target = policy.definition.get(TARGET, "")
+    if not isinstance(target, str):
+        raise _wrong(f"'{TARGET}'", f"expected the name of a link, got {type_name(target)}")
     if complaint := _complaint({ARGUMENTS[key]: value for key, value in policy.definition.items() if key in ARGUMENTS}):
         raise _wrong(f"'{complaint[0].removeprefix('x-')}'", complaint[1])
 

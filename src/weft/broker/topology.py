@@ -65,6 +65,8 @@ class Topology:
         self._ends = dynamic.Ends()
         self.claim: Claim = lambda _vhost, _event, link: link
         """Whoever answers at some addresses itself may change where an accepted link ends."""
+        self.on_policies: Callable[[], None] = lambda: None
+        """Called when a policy holds everywhere, or nowhere any more."""
         self.on_edits: Callable[[list[tuple[bool, Record]]], None] = lambda _: None
         """Told of what was made (True) or dropped, once it is stored."""
         self.appear: Callable[[str, str], list[Change]] = lambda _vhost, _address: []
@@ -361,7 +363,7 @@ class Topology:
         with self._store.transaction():
             self._store.put_policy(policy)
         self._store.sync()
-        return tables.set_policy(policy)
+        return self._applied(tables.set_policy(policy))
 
     def check_policy(self, policy: ResourcePolicy) -> None:
         """Refused or ConfigError if it makes no sense, wherever it is to be set."""
@@ -377,7 +379,11 @@ class Topology:
         with self._store.transaction():
             self._store.delete_policy(policy)
         self._store.sync()
-        return tables.clear_policy(policy)
+        return self._applied(tables.clear_policy(policy))
+
+    def _applied(self, parts: Iterator[list[Change]]) -> Iterator[list[Change]]:
+        yield from parts
+        self.on_policies()
 
     def policies(self, vhost: str) -> list[ResourcePolicy]:
         """Every policy of a virtual host, those of operators included."""
@@ -436,6 +442,13 @@ class Topology:
         outcomes = [self._decide(tables, caller, operation) for operation in operations]
         changes = self._commit(tables, [edit for outcome in outcomes for edit in outcome.edits])
         return self._synced([*changes, *(change for outcome in outcomes for change in outcome.changes)])
+
+    def held(self, vhost: str, queue: str) -> int | None:
+        """Messages of a queue, ready and unsettled; None if there is no such queue."""
+        if self._queue(vhost, queue) is None:
+            return None
+        ready, unsettled, _ = self._counts(vhost, queue) or (0, 0, 0)
+        return ready + unsettled
 
     def _new_tables(self, vhost: str) -> Tables:
         return Tables(vhost, self._access.pattern, self._on_binding)

@@ -30,6 +30,7 @@ COMMANDS = {
     "log": "show what streams and durable queues hold, from a data folder",
     "link": "connections that a node keeps to other nodes",
     "route": "what those links carry",
+    "relay": "exchanges and queues that two nodes keep in step",
     "map": "draw the whole network, found from one node",
     "plan": "how safe several paths are, and how large a network may grow",
     "fabric": "a whole fabric from one file: what differs, make it so, run it here",

@@ -8,15 +8,15 @@ Rule: what is missing is made; what is there and not in the file is only removed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.fabric.file import Member
-from weft.federation import link_of, parse_url, to_table
+from weft.federation import link_of, parse_url, relay_of, to_table
 
 Row = Mapping[str, Any]
-CLASSES = ("exchange", "queue", "binding", "uplink", "route")
+CLASSES = ("exchange", "queue", "binding", "uplink", "route", "relay")
 """In the order in which they are made; they are removed in the other."""
 OWN_PREFIXES = ("amq.", "weft.", "$", "service:")
 """Names that nodes make themselves."""
@@ -48,11 +48,13 @@ def compare(
         for name, values in wanted[kind].items():
             if name not in known:
                 steps.append(Step("make", kind, name, values))
-            elif kind == "uplink" and not _same_link(values, known[name]):
-                steps.append(Step("change", kind, name, values, "other addresses"))
+            elif kind in ("uplink", "relay") and (why := _difference(values, known[name])):
+                steps.append(Step("change", kind, name, values, why))
     if prune:
+        relays = {str(row["name"]) for row in actual["relay"]}
         for kind in reversed(CLASSES):
-            steps += _extra(kind, wanted[kind], actual[kind], force=force)
+            rows = [row for row in actual[kind] if not _is_of_relay(kind, str(row["name"]), relays)]
+            steps += _extra(kind, wanted[kind], rows, force=force)
     return steps
 
 
@@ -71,6 +73,7 @@ def _wanted(member: Member) -> dict[str, dict[str, Mapping[str, Any]]]:
         "binding": dict(bindings),
         "uplink": {str(link["name"]): _without_name(to_table(link_of(link))) for link in member.links},
         "route": {str(route["name"]): _without_name(route) for route in member.routes},
+        "relay": {str(relay["name"]): _without_name(to_table(relay_of(relay))) for relay in member.relays},
     }
 
 
@@ -84,8 +87,19 @@ def _name(kind: str, row: Row) -> str:
     return str(row["name"])
 
 
-def _same_link(values: Mapping[str, Any], row: Row) -> bool:
-    return [str(parse_url(url)) for url in values["urls"]] == list(row.get("urls") or [])
+def _difference(values: Mapping[str, Any], row: Row) -> str:
+    """What a link or a relay has that the file says otherwise; passwords are not told, and so not compared."""
+    if [str(parse_url(url)) for url in values["urls"]] != list(row.get("urls") or []):
+        return "other addresses"
+    shown = ("role", "management", "exchange", "queue", "mode")
+    changed = [name for name in shown if name in values and (row.get(name) or "") != values[name]]
+    return f"other {' and '.join(changed)}" if changed else ""
+
+
+def _is_of_relay(kind: str, name: str, relays: Container[str]) -> bool:
+    """The links and routes of relays come and go with them."""
+    base = name.removesuffix(".in").removesuffix(".out")
+    return (kind == "uplink" and name in relays) or (kind == "route" and base != name and base in relays)
 
 
 def _extra(kind: str, wanted: Mapping[str, object], rows: Sequence[Row], *, force: bool) -> list[Step]:

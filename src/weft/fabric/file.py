@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from weft.federation import link_of, parse_url, route_of
+from weft.federation import link_of, parse_url, relay_of, route_of
 from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint, parse_endpoint
 
@@ -40,7 +40,8 @@ NODE_KEYS = (
 )
 FOREIGN_KEYS = ("url", "kind", "tier", "region", "partition", "zone", "uptime")
 """What can be said of a broker that is none of ours."""
-LINK_KEYS = ("from", "to", "name", "role", "each", "joins", "heartbeat_s", "retry_max_s", "tls_ca")
+LINK_OPTIONS = ("role", "heartbeat_s", "retry_max_s", "tls_ca", "management")
+LINK_KEYS = ("from", "to", "name", "each", "joins", *LINK_OPTIONS)
 _BINDING = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*(?::\s*(\S*))?\s*")
 
 
@@ -71,6 +72,7 @@ class Member:
     links: tuple[Mapping[str, Any], ...] = ()
     """As `weft.federation.link_of` takes them."""
     routes: tuple[Mapping[str, Any], ...] = ()
+    relays: tuple[Mapping[str, Any], ...] = ()
     is_foreign: bool = False
     """Another broker: others link to it; it is neither started nor changed."""
 
@@ -119,10 +121,11 @@ class _Reader:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._links: dict[str, list[dict[str, Any]]] = {}
         self._routes: dict[str, list[dict[str, Any]]] = {}
+        self._relays: dict[str, list[dict[str, Any]]] = {}
         self._edges: list[tuple[str, str, str]] = []
 
     def read(self) -> Fabric:
-        _known("fabric file", self._document, ("fabric", "nodes", "links", "routes"))
+        _known("fabric file", self._document, ("fabric", "nodes", "links", "routes", "relays"))
         for pattern, table in _tables(self._document.get("nodes", {}), "nodes").items():
             _known(f"nodes.{pattern}", table, FOREIGN_KEYS if "url" in table else NODE_KEYS)
             for at, name in enumerate(expand(pattern)):
@@ -135,6 +138,8 @@ class _Reader:
             self._read_link(row)
         for row in self._rows("routes"):
             self._read_route(row)
+        for row in self._rows("relays"):
+            self._read_relay(row)
         members = {name: self._member(name, table) for name, table in self._nodes.items()}
         _check_ports(members.values())
         _check_gateways(members)
@@ -181,16 +186,31 @@ class _Reader:
             self._edges.append((here, peer, name))
         if "url" in self._nodes[here]:
             raise ConfigError(f"{here} is another broker, and makes no links: let a node of ours link to it")
-        urls = [str(self._nodes[peer].get("url") or f"amqp://{_listen(peer, self._nodes[peer])}") for peer in peers]
-        options: dict[str, Any] = {
-            key: row[key] for key in ("role", "heartbeat_s", "retry_max_s", "tls_ca") if key in row
-        }
-        table: dict[str, Any] = {"name": name, "urls": urls, **options}
+        urls = self._urls(peers)
+        table: dict[str, Any] = {"name": name, "urls": urls, **{key: row[key] for key in LINK_OPTIONS if key in row}}
         link_of(table)
         links = self._links.setdefault(here, [])
         if any(link["name"] == name for link in links):
             raise ConfigError(f"node {here} has two links called {name!r}: give them a name")
         links.append(table)
+
+    def _urls(self, peers: Iterable[str]) -> list[str]:
+        nodes = ((peer, self._nodes[peer]) for peer in peers)
+        return [str(node.get("url") or f"amqp://{_listen(peer, node)}") for peer, node in nodes]
+
+    def _read_relay(self, row: dict[str, Any]) -> None:
+        row = dict(row)
+        joins, from_, to = bool(row.pop("joins", False)), row.pop("from", None), row.pop("to", None)
+        for here in self._select("relays.from", from_):
+            for there in [name for name in self._select("relays.to", to) if name != here]:
+                _check_meeting(self._nodes, here, there, joins=joins)
+                if "url" in self._nodes[here]:
+                    raise ConfigError(f"{here} is another broker, and has no relays: let a node of ours have it")
+                name = f"{row.get('name') or row.get('exchange') or row.get('queue') or ''}@{there}"
+                table = {**row, "name": name, "urls": self._urls([there])}
+                relay_of(table)
+                self._relays.setdefault(here, []).append(table)
+                self._edges.append((here, there, name))
 
     def _read_route(self, row: dict[str, Any]) -> None:
         row = dict(row)
@@ -224,6 +244,7 @@ class _Reader:
             bindings=tuple(_binding(name, text) for text in table.get("bindings", ())),
             links=tuple(self._links.get(name, ())),
             routes=tuple(self._routes.get(name, ())),
+            relays=tuple(self._relays.get(name, ())),
             is_foreign="url" in table,
         )
 

@@ -6,8 +6,10 @@ It must never touch a message or a socket, nor import a sibling: what it needs o
 Read docs/guides/network.md for use, docs/decisions/0010 for how bindings travel.
 """
 
-from weft.federation.controller import Federation, Joined, Left, Post, Step
+from weft.federation.controller import Federation
 from weft.federation.records import Link, Route, link_of, parse_url, route_of, to_table
+from weft.federation.relays import Relay, relay_of
+from weft.federation.steps import Joined, Left, Post, Step
 
 __all__ = [
     "Federation",
@@ -15,10 +17,12 @@ __all__ = [
     "Left",
     "Link",
     "Post",
+    "Relay",
     "Route",
     "Step",
     "link_of",
     "parse_url",
+    "relay_of",
     "route_of",
     "to_table",
 ]

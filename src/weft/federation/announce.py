@@ -25,8 +25,10 @@ RETRY_NS = 1_000_000_000
 class Announcer:
     """One dynamic route, as its source is told of it."""
 
-    def __init__(self, node: str, route: Route, reach: Reach, *, is_invited: bool = False) -> None:
-        """`is_invited`: the route is its source's, which asked us to announce."""
+    def __init__(self, node: str, route: Route, reach: Reach, epoch: int, *, is_invited: bool = False) -> None:
+        """`epoch` is higher than any of a former life; `is_invited`: the route is its source's, which asked us to
+        announce.
+        """
         self.route = route
         self.source = ""
         """The node that is told; empty while there is no connection."""
@@ -40,7 +42,8 @@ class Announcer:
         self._is_invited = is_invited
         self._sent: dict[Key, Paths] = {}
         self._dirty: dict[Key, None] = {}
-        self._epoch = 0
+        self.epoch = epoch
+        """Which announcement this is: each connection begins a new one."""
         self._sequence = 0
         self._confirmed = 0
         self._verify_ns = 0
@@ -68,7 +71,7 @@ class Announcer:
     def start(self, source: str, now_ns: int) -> list[bytes]:
         """A connection to the source is up: everything, from the beginning."""
         self.source = source
-        self._epoch += 1
+        self.epoch += 1
         self._sequence = self._confirmed = 0
         self._dirty.clear()
         self.cause = f"comparing bindings with {source}"
@@ -131,11 +134,11 @@ class Announcer:
             return self.start(self.source, now_ns)
         self._verify_ns = now_ns + VERIFY_NS
         facts = {"count": len(self._sent), "digest": control.digest(self._sent), "sequence": self._sequence}
-        return [control.encode("verify", self._node, **self._names(), epoch=self._epoch, **facts)]
+        return [control.encode("verify", self._node, **self._names(), epoch=self.epoch, **facts)]
 
     def on_reflected(self, said: Said) -> None:
         """The source has done as told."""
-        if said.number("epoch") != self._epoch:
+        if said.number("epoch") != self.epoch:
             return
         self._confirmed = max(self._confirmed, said.number("sequence"))
         self.queue = said.text("queue")
@@ -144,7 +147,7 @@ class Announcer:
 
     def on_refused(self, said: Said, now_ns: int) -> list[bytes]:
         """The source will not, or has lost count; then it gets everything again."""
-        if said.number("epoch") != self._epoch or not self.is_on:
+        if said.number("epoch") != self.epoch or not self.is_on:
             return []
         self.cause = f"{self.source} refused: {said.text('text', '')}"
         self._verify_ns = now_ns + RETRY_NS
@@ -161,7 +164,7 @@ class Announcer:
         route = self.route
         keep = {"durable": route.durable, "expires_ms": route.expires_ms}
         keys = {"add": control.pack_paths(added), "drop": control.pack_origins(dropped)}
-        place = {"epoch": self._epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
+        place = {"epoch": self.epoch, "sequence": self._sequence, "fresh": fresh, "last": last}
         return control.encode("reflect", self._node, **self._names(), **keep, **keys, **place)
 
     def _paths(self, key: Key) -> Paths:

@@ -1,7 +1,7 @@
 """The source's half of a dynamic route: a queue for each destination, bound as the destination asks.
 
 Owns which queues of this node are bridges, for whom, and how far each destination's announcements have been followed.
-`reflect`, `verify` and `withdraw` messages come in; changes of bindings and the answers go out.
+`reflect`, `verify`, `leave` and `withdraw` messages come in; changes of bindings and the answers go out.
 It must not trust its memory about bindings: differences are taken against what the broker really has.
 Rule: a bridge queue is as durable as its route, so messages wait for a destination that is away, until its `expires`
 (docs/decisions/0010). A route that this node pushes has one queue, whichever of its link's peers takes from it now
@@ -163,6 +163,30 @@ class Bridges:
             return Reply(self._desk.drop_queue(vhost, queue), touched=touched)
         except Refused:
             return Reply(touched=touched)
+
+    def on_leave(self, vhost: str, said: Said) -> Reply:
+        """A destination gets its messages from elsewhere now. Until it says that nothing can be on its way to us any
+        more (`final`), all stays as it is; then nothing more comes into its queue; once that is empty, it goes.
+        """
+        queue, exchange = self._queue_for(said), said.text("exchange")
+        place = _place(said)
+        left = Reply(answer=control.encode("left", self._node, **place))
+        leaving = Reply(answer=control.encode("leaving", self._node, **place))
+        bridge = self._bridges.get((vhost, queue))
+        messages = self._desk.held(vhost, queue)
+        if messages is None or (bridge is not None and bridge.epoch > place["epoch"]):
+            return left  # nothing is here, or the destination has come back since
+        if not said.flag("final"):
+            return leaving
+        reply = left if messages == 0 else leaving
+        keys = self._desk.keys_of_queue(vhost, exchange, queue)
+        reply.touched = self._reach(vhost, exchange).forget(queue)
+        if messages == 0:
+            self._bridges.pop((vhost, queue), None)
+            reply.changes += self._desk.drop_queue(vhost, queue)
+        else:
+            reply.changes += self._desk.rebind(vhost, exchange, queue, [], keys)
+        return reply
 
     def recall(self, vhost: str, exchange: str) -> dict[str, list[tuple[Key, Path]]]:
         """What stored bridge queues of an exchange say their destinations want, until these speak for themselves."""

@@ -10,22 +10,35 @@ Rule: what a link carries is asked for again, and verified, each time it comes u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from weft.federation import control
+from weft.federation import asks, control
 from weft.federation.addresses import Place, exchange_place, is_pattern, queue_place
 from weft.federation.announce import RETRY_NS
 from weft.federation.bridges import bridge_name, pushed_bridge_name
 from weft.federation.carriers import Carrier, Carriers
 from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
-from weft.federation.followers import Followers, Mirror
+from weft.federation.errands import MARK, Errands
+from weft.federation.followers import Followers
 from weft.federation.reach import Key
 from weft.federation.records import Link, Route
 from weft.federation.reflections import Outcome, Reflections, Told
+from weft.federation.steps import (
+    CONTROL_CREDIT,
+    CONTROL_MESSAGES_MAX,
+    FOR,
+    FOR_EXPIRES_MS,
+    OUT,
+    VHOST,
+    Joined,
+    Left,
+    Post,
+    Step,
+)
 from weft.federation.uplink import Uplink
-from weft.model.actions import Dial, Hangup
+from weft.model.actions import Hangup
 from weft.model.changes import Change, CloseConnection, OpenLink
 from weft.model.errors import Refused, RemoteProtocolError
 from weft.model.events import (
@@ -38,49 +51,14 @@ from weft.model.events import (
     PeerOpened,
 )
 
-VHOST = "/"
-"""Where this node's own control queues are."""
-OUT = "weft.fabric.out."
-"""Queue of control messages on their way to a peer, by link."""
-FOR = "weft.fabric.for."
-"""Queue of control messages that a neighbour fetches over its own link, by the neighbour's name."""
-FOR_EXPIRES_MS = 60_000
-CONTROL_CREDIT = 100
-CONTROL_MESSAGES_MAX = 10_000
 PEERS_MAX = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """Put a control message into a queue of this node."""
-
-    vhost: str
-    queue: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A neighbour can be talked to from now on."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A neighbour that this node has linked to cannot be talked to any more."""
-
-    node: str
-
-
-Step = Change | Dial | Hangup | Post | Joined | Left | Mirror
 
 
 class Federation:
     """Decides on links and routes."""
 
-    def __init__(self, node: str, desk: Desk, chance: Callable[[], float]) -> None:
-        """`chance` gives a number from 0 to 1, as random.random does."""
+    def __init__(self, node: str, desk: Desk, chance: Callable[[], float], epoch: int) -> None:
+        """`chance` gives a number from 0 to 1, as random.random does; `epoch` is higher than in any life before."""
         self.node = node
         self._desk = desk
         self._chance = chance
@@ -92,7 +70,8 @@ class Federation:
         self._causes: dict[str, str] = {}
         """Why a pushed dynamic route does not flow, by its name."""
         self._carriers = Carriers(chance)
-        self._reflections = Reflections(node, desk)
+        self._reflections = Reflections(node, desk, epoch)
+        self._errands = Errands(node, desk, self._carriers, chance)
         self._followers = Followers(node)
         self._invite_ns = 0
         self._replies: dict[str, tuple[str, str]] = {}
@@ -102,12 +81,15 @@ class Federation:
 
     def put_link(self, link: Link, now_ns: int) -> list[Step]:
         """Make a link, or change it; a changed one is connected anew."""
+        if link.name.startswith(MARK):
+            raise Refused(f"link '{link.name}': names that begin with {MARK} are the node's own", 406)
         steps: list[Step] = []
         known = self._uplinks.get(link.name)
         if known is not None:
             if known.link == link:
                 return []
             steps += self._hang_up(known, now_ns)
+            self._errands.drop_link(link.name)
         uplink = self._uplinks[link.name] = Uplink(link, self._chance)
         uplink.retry_now(now_ns)
         return [*steps, *self.tick(now_ns)]
@@ -121,7 +103,8 @@ class Federation:
         if users:
             raise Refused(f"link '{name}' carries routes: {', '.join(users)}", 406)
         del self._uplinks[name]
-        return self._hang_up(uplink, now_ns)
+        self._errands.drop_link(name)
+        return [*self._hang_up(uplink, now_ns), *self._end_errands(now_ns)]
 
     def put_route(self, route: Route, now_ns: int) -> list[Step]:
         """Make a route, or change it."""
@@ -133,7 +116,7 @@ class Federation:
                 return []
             steps += self.remove_route(route.name)
         self._routes[route.name] = route
-        if route.kind == "dynamic" and route.direction == "pull":
+        if _is_reflected(route):
             self._reflections.add(route)
         uplink = self._uplinks[route.link]
         if uplink.state == "operational":
@@ -147,6 +130,7 @@ class Federation:
             raise Refused(f"no route '{name}'", 404)
         uplink = self._uplinks[route.link]
         steps: list[Step] = [*self._carriers.close(name), *self._tell(self._reflections.remove(name))]
+        steps += self._errands.drop_route(name)
         if self._followers.drop(name):
             steps.append(self._followers.mirror(route, uplink.link.management, uplink.peer, [], is_over=True))
         if route.direction == "push" and route.kind == "dynamic":
@@ -229,13 +213,14 @@ class Federation:
     def tick(self, now_ns: int) -> list[Step]:
         """Do what is due: attempts to connect and to attach, comparisons."""
         steps: list[Step] = []
-        for uplink in self._uplinks.values():
+        for uplink in (*self._uplinks.values(), *self._errands.uplinks()):
             dial = uplink.tick(self._dials + 1, now_ns)
             if dial is not None:
                 self._dials += 1
                 self._by_dial[dial.dial] = uplink
                 steps.append(dial)
         steps += self._carriers.tick(now_ns)
+        steps += [*self._errands.ask(self._epoch_of, now_ns), *self._end_errands(now_ns)]
         if now_ns >= self._invite_ns:
             self._invite_ns = now_ns + RETRY_NS
             for route in self._routes.values():
@@ -246,7 +231,7 @@ class Federation:
 
     def due_ns(self, now_ns: int) -> int:
         """When `tick` wants to be called next."""
-        dues = [uplink.due_ns for uplink in self._uplinks.values()]
+        dues = [uplink.due_ns for uplink in (*self._uplinks.values(), *self._errands.uplinks())]
         return min(due for due in (*dues, self._carriers.due_ns, now_ns + RETRY_NS) if due is not None)
 
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
@@ -300,6 +285,10 @@ class Federation:
             case "uninvite":
                 self._reflections.on_uninvite(said)
                 return []
+            case "leave":
+                return self._on_leave(vhost, said)
+            case "left" | "leaving":
+                return [*self._errands.on_answer(said), *self._end_errands(now_ns)]
             case "reflected" | "refused":
                 return self._on_answer(said, now_ns)
             case _:
@@ -317,7 +306,12 @@ class Federation:
             self._by_dial.pop(uplink.dial, None)
             return [CloseConnection(event.conn)]
         uplink.opened(event.container, event.node, event.properties, now_ns)
-        steps: list[Step] = []
+        errand = self._errands.get(uplink)
+        if errand is not None:
+            return [*self._errands.opened(errand, now_ns), *self._end_errands(now_ns)]
+        pulled = [route for route in self._routes.values() if route.link == uplink.link.name and _is_reflected(route)]
+        self._errands.came_up(uplink, pulled, now_ns)
+        steps: list[Step] = self._end_errands(now_ns)
         if uplink.is_weft:
             steps += self._open_control(uplink)
         for route in self._routes.values():
@@ -331,7 +325,7 @@ class Federation:
             return []
         self._by_dial.pop(uplink.dial, None)
         self._lose(uplink, event.cause)
-        was_up = uplink.state == "operational"
+        was_up = uplink.state == "operational" and self._errands.get(uplink) is None
         uplink.lost(event.cause, now_ns)
         return [Left(uplink.peer_name)] if was_up else []
 
@@ -345,6 +339,28 @@ class Federation:
         self._lose(uplink, "the link was removed")
         self._by_conn.pop(uplink.conn, None)
         return [Hangup(uplink.dial)] if self._by_dial.pop(uplink.dial, None) is not None else []
+
+    # peers that a link has left
+
+    def _epoch_of(self, route: str) -> int:
+        announcer = self._reflections.get(route)
+        return 0 if announcer is None else announcer.epoch
+
+    def _end_errands(self, now_ns: int) -> list[Step]:
+        steps: list[Step] = []
+        for uplink in self._errands.take_needless(now_ns):
+            steps += [*self._hang_up(uplink, now_ns), *self._desk.drop_queue(VHOST, OUT + uplink.link.name)]
+        return steps
+
+    def _on_leave(self, vhost: str, said: Said) -> list[Step]:
+        outcome, answer = self._reflections.on_leave(vhost, said)
+        steps = self._follow(outcome)
+        if answer is not None:
+            queue = FOR + said.node
+            arguments = {"x-expires": FOR_EXPIRES_MS, "x-max-length": CONTROL_MESSAGES_MAX}
+            steps += self._desk.make_queue(vhost, queue, durable=False, arguments=arguments)
+            steps.append(Post(vhost, queue, answer))
+        return steps
 
     # the control channel
 
@@ -407,7 +423,10 @@ class Federation:
         steps = self._follow(self._reflections.on_reflect(self._vhost_of(vhost, said), said))
         name = said.text("route")
         if said.flag("invited") and said.flag("last") and not self._carriers.of(name):
-            steps.append(self._push(self._uplinks[self._routes[name].link], self._routes[name]))
+            route = self._routes[name]
+            uplink = self._uplinks[route.link]
+            if uplink.state == "operational":  # a message may outlive the connection it came by
+                steps.append(self._push(uplink, route))
         return steps
 
     def _on_answer(self, said: Said, now_ns: int) -> list[Step]:
@@ -488,56 +507,11 @@ class Federation:
         return name(self.node, route.name)
 
     def _pull(self, uplink: Uplink, route: Route, place: Place, *, durable: bool = False) -> Change:
-        # A topic's messages need not say what it is called.
-        is_fixed = route.kind == "queue" or (place.is_topic and not is_pattern(route.key))
-        ask = OpenLink(
-            uplink.conn,
-            0,
-            f"weft-{route.name}",
-            "pull",
-            place.address,
-            capabilities=place.capabilities,
-            vhost=route.vhost,
-            exchange=route.exchange,
-            routing_key=route.key if is_fixed and route.key else None,
-            credit=route.credit,
-            backlog_max=route.backlog_max or None,
-            bytes_per_s_max=route.bytes_per_s_max or None,
-            durable=durable,
-            relay=True,
-            # A queue's message is one copy: it may come back to where it was published, to be worked on there.
-            circles=route.kind == "queue",
-            first_hand=route.relay == "complete",
-            # What no binding here wants is forgotten, as for any publisher; what was in a queue stays there.
-            refusal="modify" if route.kind == "queue" else "accept",
-        )
-        return self._carriers.open(uplink.link.name, route.name, ask)
+        return self._carriers.open(uplink.link.name, route.name, asks.pull(uplink.conn, route, place, durable=durable))
 
     def _push(self, uplink: Uplink, route: Route) -> Change:
-        # Only our own nodes are told each message's key; others publish all of a link under one.
-        is_fixed = route.kind == "queue" or (route.kind == "static" and not uplink.is_weft)
-        key = route.key if is_fixed and route.key else None
-        if route.exchange:
-            place = exchange_place(uplink.product, route.exchange, key)
-        else:
-            place = queue_place(uplink.product, route.key)
-        ask = OpenLink(
-            uplink.conn,
-            0,
-            f"weft-{self.node}-{route.name}",
-            "push",
-            place.address,
-            capabilities=place.capabilities,
-            vhost=route.vhost,
-            queue=route.queue if route.kind == "queue" else self._own_bridge(route),
-            credit=route.credit,
-            bytes_per_s_max=route.bytes_per_s_max or None,
-            relay=True,
-            circles=route.kind == "queue",
-            first_hand=route.relay == "complete",
-            discard=route.kind != "queue",
-        )
-        return self._carriers.open(uplink.link.name, route.name, ask)
+        queue = route.queue if route.kind == "queue" else self._own_bridge(route)
+        return self._carriers.open(uplink.link.name, route.name, asks.push(uplink, route, self.node, queue))
 
     # for people
 
@@ -582,3 +556,7 @@ class Federation:
 
 def _is_pushed(route: Route) -> bool:
     return route.kind == "dynamic" and route.direction == "push"
+
+
+def _is_reflected(route: Route) -> bool:
+    return route.kind == "dynamic" and route.direction == "pull"

@@ -27,6 +27,9 @@ class Desk(Protocol):
     def keys_of_queue(self, vhost: str, exchange: str, queue: str) -> list[Key]:
         """Keys by which a queue is bound to an exchange."""
 
+    def held(self, vhost: str, queue: str) -> int | None:
+        """Messages of a queue, those on their way included; None if there is no such queue."""
+
     def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: Mapping[str, object]) -> list[Change]:
         """A queue that is to exist; nothing if it does."""
 

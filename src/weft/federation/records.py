@@ -10,7 +10,7 @@ docs/reference/fabric.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
@@ -19,12 +19,13 @@ from weft.model.errors import ConfigError
 
 Kind = Literal["queue", "static", "dynamic"]
 Direction = Literal["pull", "push"]
-Relay = Literal["ring", "complete"]
+RelayMode = Literal["ring", "complete"]
 """Which messages an exchange route passes on, by the shape they suit."""
 
 CREDIT_DEFAULT = 1_000
 """Messages a route may have on the way unsettled: enough to fill a pipe between two cities at full speed."""
 CREDIT_MAX = 100_000
+EXPIRES_MS_DEFAULT = 86_400_000
 URLS_MAX = 16
 """Addresses of one link: every gateway of a site, several times over."""
 NAME_BYTES_MAX = 200
@@ -87,7 +88,7 @@ class Link:
     """Where a RabbitMQ's management answers (http://host:15672): dynamic routes from it bind by that."""
 
     def __post_init__(self) -> None:
-        _check_name("link", self.name)
+        check_name("link", self.name)
         if not self.urls:
             raise ConfigError(f"link {self.name!r} needs at least one url")
         if len(self.urls) > URLS_MAX:
@@ -135,19 +136,19 @@ class Route:
     """pull: no more while this many of the route's messages wait here for consumers; 0: no such bound."""
     bytes_per_s_max: int = 0
     """Bytes of messages that may cross in a second; 0: no such bound."""
-    expires_ms: int = 86_400_000
+    expires_ms: int = EXPIRES_MS_DEFAULT
     """How long the source keeps messages for a destination that is away."""
-    relay: Relay = "ring"
+    relay: RelayMode = "ring"
     """static and dynamic: `ring` passes on whatever the other end has not seen, in any shape; `complete` only what was
     published at the source itself, for nodes that are all linked to each other.
     """
 
     def __post_init__(self) -> None:
-        _check_name("route", self.name)
+        check_name("route", self.name)
         where = f"route {self.name!r}"
         _check_choice(f"{where}: kind", self.kind, get_args(Kind))
         _check_choice(f"{where}: direction", self.direction, get_args(Direction))
-        _check_choice(f"{where}: relay", self.relay, get_args(Relay))
+        _check_choice(f"{where}: relay", self.relay, get_args(RelayMode))
         _check_range(f"{where}: credit", self.credit, 1, CREDIT_MAX)
         _check_range(f"{where}: backlog_max", self.backlog_max, 0, 2**31)
         _check_range(f"{where}: bytes_per_s_max", self.bytes_per_s_max, 0, 2**62)
@@ -168,7 +169,8 @@ class Route:
         return self.source_exchange or self.exchange
 
 
-def _check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str) -> None:
+    """Refuse what cannot name a thing of the fabric."""
     if not _NAME.fullmatch(name) or len(name.encode()) > NAME_BYTES_MAX:
         raise ConfigError(f"{name!r} is not a name for a {what}: 1 to {NAME_BYTES_MAX} bytes without spaces")
 
@@ -183,7 +185,7 @@ def _check_range(what: str, value: int, low: int, high: int) -> None:
         raise ConfigError(f"{what} must be from {low} to {high}")
 
 
-def to_table(record: Link | Route) -> dict[str, Any]:
+def to_table(record: Any) -> dict[str, Any]:
     """Every field by name; lists in place of tuples."""
     table = {field.name: getattr(record, field.name) for field in fields(record)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in table.items()}
@@ -191,11 +193,14 @@ def to_table(record: Link | Route) -> dict[str, Any]:
 
 def link_of(table: Mapping[str, Any]) -> Link:
     """A link from a table; `urls` may be one text."""
-    table = dict(table)
-    urls = table.get("urls", ())
-    table["urls"] = (urls,) if isinstance(urls, str) else urls
-    record: Link = _of(Link, "link", table)
+    record: Link = record_of(Link, "link", with_urls(table), ("name", "urls"))
     return record
+
+
+def with_urls(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with its `urls` as several though they be one text."""
+    urls = table.get("urls", ())
+    return {**table, "urls": (urls,) if isinstance(urls, str) else urls}
 
 
 def route_of(table: Mapping[str, Any]) -> Route:
@@ -203,7 +208,7 @@ def route_of(table: Mapping[str, Any]) -> Route:
     table = dict(table)
     if not table.get("name"):
         table["name"] = route_name(table)
-    record: Route = _of(Route, "route", table)
+    record: Route = record_of(Route, "route", table, ("name", "link", "kind"))
     return record
 
 
@@ -214,15 +219,15 @@ def route_name(table: Mapping[str, Any]) -> str:
     return re.sub(r"\s", "_", ":".join(str(part) for part in parts if part))[:NAME_BYTES_MAX]
 
 
-def _of(record: Any, what: str, table: dict[str, Any]) -> Any:
+def record_of(record: Any, what: str, table: dict[str, Any], needed: Iterable[str]) -> Any:
+    """A record of this class from a table of its fields; ConfigError says what is wrong."""
     known = {field.name: str(field.type) for field in fields(record)}
     for name, value in table.items():
         if name not in known:
             raise ConfigError(f"a {what} has no {name!r}; known are {', '.join(known)}")
         if not _fits(known[name], value):
             raise ConfigError(f"{what}: {name} cannot be {value!r}")
-    missing = {"Link": ("name", "urls"), "Route": ("name", "link", "kind")}[record.__name__]
-    for name in missing:
+    for name in needed:
         if name not in table:
             raise ConfigError(f"a {what} needs {name!r}")
     return record(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})

@@ -40,9 +40,10 @@ class Outcome:
 class Reflections:
     """The dynamic routes of one node."""
 
-    def __init__(self, node: str, desk: Desk) -> None:
+    def __init__(self, node: str, desk: Desk, epoch: int) -> None:
         self._node = node
         self._desk = desk
+        self._epoch = epoch
         self._own: dict[str, Announcer] = {}
         self._invited: dict[tuple[str, str], Announcer] = {}
         self._reaches: dict[tuple[str, str], Reach] = {}
@@ -52,7 +53,7 @@ class Reflections:
 
     def add(self, route: Route) -> None:
         """A route that this node pulls by."""
-        self._own[route.name] = Announcer(self._node, route, self.reach(route.vhost, route.exchange))
+        self._own[route.name] = Announcer(self._node, route, self.reach(route.vhost, route.exchange), self._epoch)
 
     def get(self, route: str) -> Announcer | None:
         """The announcer of a route of this node."""
@@ -108,6 +109,12 @@ class Reflections:
         """A destination asks for a comparison."""
         return self._done(vhost, said, self.bridges.on_verify(vhost, said))
 
+    def on_leave(self, vhost: str, said: Said) -> tuple[Outcome, bytes | None]:
+        """A destination has moved; what to do, and the answer, which is for a visitor rather than a neighbour."""
+        reply = self.bridges.on_leave(vhost, said)
+        answer, reply.answer = reply.answer, None
+        return self._done(vhost, said, reply), answer
+
     def on_withdraw(self, vhost: str, said: Said) -> Outcome:
         """A destination wants nothing more."""
         return self._done(vhost, said, self.bridges.on_withdraw(vhost, said))
@@ -134,7 +141,7 @@ class Reflections:
             )
         except ConfigError:
             return []  # only a peer with other rules can have sent this
-        announcer = Announcer(self._node, route, self.reach(vhost, exchange), is_invited=True)
+        announcer = Announcer(self._node, route, self.reach(vhost, exchange), self._epoch, is_invited=True)
         self._invited[said.node, name] = announcer
         return self._to(announcer, announcer.start(said.node, now_ns))
 

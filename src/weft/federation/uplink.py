@@ -44,10 +44,14 @@ class Uplink:
         self._next = 0
 
     @property
+    def at(self) -> int:
+        """Which of its addresses is in use, or tried next."""
+        return self._next % len(self.link.urls)
+
+    @property
     def peer(self) -> Peer:
         """The address in use, or tried next."""
-        peers = self.link.peers
-        return peers[self._next % len(peers)]
+        return self.link.peers[self.at]
 
     @property
     def due_ns(self) -> int | None:
@@ -120,6 +124,7 @@ class Uplink:
             "address": str(self.peer),
             "product": self.product,
             "role": self.link.role,
+            "management": self.link.management,
             "connects": self.connects,
             "durable": self.link.durable,
             "urls": [str(peer) for peer in self.link.peers],

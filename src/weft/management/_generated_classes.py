@@ -271,6 +271,38 @@ CLASSES = (
         ),
     ),
     ManagedClass(
+        "relay",
+        "An exchange or a queue that this node and another keep in step (docs/guides/network.md).",
+        scope="vhost",
+        needs="management",
+        properties=(
+            Field("name", "string", "Name; its link is called so, its routes `NAME.in` and `NAME.out`.", "key"),
+            Field("vhost", "string", "Its virtual host at this node.", "key"),
+            Field("urls", "strings", "Where the peer is; the next is tried when one fails.", "write"),
+            Field("exchange", "string", "Each side gets what its bindings ask for of what is published at the other.", "write"),
+            Field("queue", "string", "What comes into it here goes to the queue of this name there.", "write"),
+            Field("mode", "string", "`ring` or `complete`: which messages of an exchange are passed on.", "write"),
+            Field("role", "string", "What the peer is to this node.", "write"),
+            Field("heartbeat_s", "integer", "A peer silent for twice this long is dead.", "write"),
+            Field("retry_max_s", "integer", "Longest wait between two attempts.", "write"),
+            Field("tls_ca", "string", "Certificates that may sign the peer's.", "write"),
+            Field("credit", "integer", "Messages on the way and not yet safe at their destination.", "write"),
+            Field("bytes_per_s_max", "integer", "Bytes of messages that may cross in a second, each way; 0: no bound.", "write"),
+            Field("expires_ms", "integer", "How long messages are kept for a side that is away.", "write"),
+            Field("peer", "string", "The node at the other end.", "read"),
+            Field("state", "string", "That of its worst route.", "read"),
+            Field("cause", "string", "Why it is in this state.", "read"),
+        ),
+        statistics=(
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("created", "info", "It is there now."),
+            EventKind("deleted", "info", "It is gone."),
+        ),
+    ),
+    ManagedClass(
         "exchange",
         "An exchange.",
         scope="vhost",

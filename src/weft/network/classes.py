@@ -1,9 +1,10 @@
-"""Managed uplinks, routes, directory entries and services: their providers for management.
+"""Managed uplinks, routes, relays, directory entries and services: their providers for management.
 
 Owns how requests about these classes become calls of the network and the directory, and how their state becomes rows.
 Callers and plain values come in; rows go out.
 It must not decide what a link or a route means: federation does.
-Rule: schema/management.json, classes `uplink`, `route`, `directory`, `service`; changes need the tag `administrator`.
+Rule: schema/management.json, classes `uplink`, `route`, `relay`, `directory`, `service`; changes need the tag
+`administrator`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.directory import Directory, Entry
-from weft.federation import link_of, route_of, to_table
+from weft.federation import link_of, relay_of, route_of, to_table
 from weft.management.caller import Caller
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
 from weft.management.query import Row
 from weft.model.errors import Refused
+from weft.network.relays import Relays
 from weft.network.runner import Network
 from weft.network.services import Services
 
 ADMINISTRATOR = "administrator"
 
 
-def register(manager: Manager, network: Network, directory: Directory, services: Services) -> None:
+def register(manager: Manager, network: Network, directory: Directory, services: Services, relays: Relays) -> None:
     """Let a manager answer for the fabric."""
     manager.register("uplink", Uplinks(manager, network))
     manager.register("route", Routes(manager, network))
+    manager.register("relay", RelaysClass(manager, relays))
     manager.register("directory", Entries(manager, directory))
     manager.register("service", ServicesClass(manager, services))
 
@@ -94,6 +97,37 @@ class Routes(Provider):
         caller.require(ADMINISTRATOR)
         self._network.remove_route(name)
         self._manager.events.tell("route", "deleted", name, vhost)
+
+
+class RelaysClass(Provider):
+    """What this node and others keep in step."""
+
+    def __init__(self, manager: Manager, relays: Relays) -> None:
+        self._manager = manager
+        self._relays = relays
+
+    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        rows = self._relays.rows()
+        return [row for row in rows if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts())]
+
+    async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
+        caller.require(ADMINISTRATOR)
+        is_new = self._relays.get(name) is None
+        self._relays.put(relay_of({**values, "name": name, "vhost": vhost}))
+        if is_new:
+            self._manager.events.tell("relay", "created", name, vhost)
+        return name
+
+    async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
+        known = self._relays.get(name)
+        if known is None:
+            raise Refused(f"no relay '{name}'", 404)
+        await self.create(caller, vhost, name, {**to_table(known), **values})
+
+    async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
+        caller.require(ADMINISTRATOR)
+        self._relays.remove(name)
+        self._manager.events.tell("relay", "deleted", name, vhost)
 
 
 class Entries(Provider):

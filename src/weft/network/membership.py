@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from time import time_ns
 
 from weft.broker import FabricDesk, Topology
 from weft.directory import Directory, Embedded, open_directory
@@ -19,10 +20,12 @@ from weft.management import Host, Management
 from weft.model.errors import Unavailable
 from weft.network import classes, gossip
 from weft.network.presence import Presence
+from weft.network.relays import Relays
 from weft.network.reports import Reports
 from weft.network.runner import LOG, Network
 from weft.network.services import Services
 from weft.network.settings import Settings
+from weft.network.targets import Targets
 from weft.store import Store
 
 RETRY_S = 1.0
@@ -35,7 +38,10 @@ class Membership:
     def __init__(self, node: str, topology: Topology, store: Store, directory_url: str) -> None:
         self._topology = topology
         self._desk = FabricDesk(topology)
-        self.network = Network(Federation(node, self._desk, random.random), self._desk, store)
+        # Announcements of this life are newer than those of the last: so is the time.
+        federation = Federation(node, self._desk, random.random, time_ns() // 1_000_000)
+        self.network = Network(federation, self._desk, store)
+        self.relays = Relays(self.network, store)
         topology.appear = self.network.appear
         self.directory: Directory = open_directory(directory_url, node, store)
         self.services: Services | None = None
@@ -49,7 +55,7 @@ class Membership:
         self._watch_instances(host, services)
         if isinstance(self.directory, Embedded):
             gossip.join(self.directory, network)
-        classes.register(management.manager, network, self.directory, services)
+        classes.register(management.manager, network, self.directory, services, self.relays)
         on_edits = management.on_edits
 
         def both(edits: list[tuple[bool, object]]) -> None:
@@ -58,6 +64,8 @@ class Membership:
 
         self._topology.on_edits = both  # type: ignore[assignment]
         network.start(host.driver)
+        self.relays.start()
+        Targets(network, self._desk).start()
         self._desk.watch_queues(services.on_queue)
         settings = Settings(host, network, self.directory)
         reports = Reports(self.directory, management.events)

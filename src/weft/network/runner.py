@@ -52,10 +52,14 @@ class Network:
         self._listening: set[str] = set()
         self.on_joined: Callable[[str], None] = lambda _node: None
         self.on_left: Callable[[str], None] = lambda _node: None
+        self.on_link: Callable[[], None] = lambda: None
+        """Called when there are more links."""
         self.others: dict[str, Callable[[control.Said], None]] = {}
         """Takers of control messages that are not federation's, by their op."""
         self._store = store
         self._configured: set[tuple[str, str]] = set()
+        self._held: set[tuple[str, str]] = set()
+        """Links and routes of relays and policies."""
         self._orphans: list[Route] = []
         """Stored routes whose link is not there."""
         self._driver: Driver | None = None
@@ -129,12 +133,14 @@ class Network:
                 self._do(self.federation.put_route(route, _now()))
             except Refused as refused:
                 raise ConfigError(str(refused)) from None
+        self.on_link()
 
     def add_link(self, link: Link) -> None:
         """Make a link, or change it."""
         self._refuse_configured(LINK, link.name)
         self._keep(LINK, link)
         self._do(self.federation.put_link(link, _now()))
+        self.on_link()
 
     def remove_link(self, name: str) -> None:
         """Take a link away."""
@@ -157,9 +163,36 @@ class Network:
         self._do(self.federation.remove_route(name))
         self._forget(ROUTE, name)
 
+    def has_link(self, name: str) -> bool:
+        """Is there such a link?"""
+        return self.federation.link(name) is not None
+
+    def hold(self, link: Link | None, routes: Sequence[Route]) -> None:
+        """Have a link and its routes that something else stands for, which also remembers them."""
+        names = {(ROUTE, route.name) for route in routes} | ({(LINK, link.name)} if link is not None else set())
+        known = {(LINK if isinstance(record, Link) else ROUTE, record.name) for record in self.federation.records()}
+        for kind, name in sorted((names & known) - self._held):
+            raise Refused(f"there is a {kind} '{name}' already", 409)
+        if link is not None:
+            self._do(self.federation.put_link(link, _now()))
+        self._held |= names
+        for route in routes:
+            self._do(self.federation.put_route(route, _now()))
+
+    def let_go(self, link: Link | None, routes: Sequence[Route]) -> None:
+        """Have them no more."""
+        for route in routes:
+            self._do(self.federation.remove_route(route.name))
+            self._held.discard((ROUTE, route.name))
+        if link is not None:
+            self._do(self.federation.remove_link(link.name, _now()))
+            self._held.discard((LINK, link.name))
+
     def _refuse_configured(self, kind: str, name: str) -> None:
         if (kind, name) in self._configured:
             raise Refused(f"{kind} '{name}' is in the configuration file: change it there", 406)
+        if (kind, name) in self._held:
+            raise Refused(f"{kind} '{name}' belongs to something else: change that", 406)
 
     def _keep(self, kind: str, record: Link | Route) -> None:
         if record.durable:

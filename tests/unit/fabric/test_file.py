@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weft.fabric.diff import compare
+from weft.fabric.diff import CLASSES, compare
 from weft.fabric.draw import Found, svg, text
 from weft.fabric.file import Fabric, expand, load, parse
 from weft.fabric.model import Paper
@@ -16,7 +16,7 @@ from weft.fabric.paths import estimate, find_paths, loss_of, paths_needed
 from weft.model.errors import ConfigError
 
 PAYPAL = Path(__file__).parents[3] / "examples" / "fabrics" / "paypal.toml"
-NOTHING: dict[str, list[dict[str, Any]]] = {"exchange": [], "queue": [], "binding": [], "uplink": [], "route": []}
+NOTHING: dict[str, list[dict[str, Any]]] = {kind: [] for kind in CLASSES}
 
 
 def read(body: str) -> Fabric:
@@ -102,9 +102,7 @@ def test_what_is_missing_is_made_in_order_and_nothing_else_is_touched() -> None:
     remote = load(PAYPAL).members["remote-1"]
     steps = compare(remote, NOTHING)
     assert [step.action for step in steps] == ["make"] * len(steps)
-    assert [step.kind for step in steps] == sorted(
-        (step.kind for step in steps), key=["exchange", "queue", "binding", "uplink", "route"].index
-    )
+    assert [step.kind for step in steps] == sorted((step.kind for step in steps), key=CLASSES.index)
     actual = {
         kind: [
             {
@@ -134,6 +132,39 @@ def test_a_link_with_other_addresses_is_changed() -> None:
     rows = [{"name": link["name"], "urls": ["127.0.0.1:1"]} for link in remote.links]
     steps = compare(remote, {**NOTHING, "uplink": rows})
     assert [step.action for step in steps if step.kind == "uplink"] == ["change", "change"]
+
+
+def test_the_management_of_a_broker_is_a_key_of_its_link() -> None:
+    body = (
+        "[nodes.a]\nlisten='h:1'\n[nodes.rabbit]\nurl='amqp://guest:guest@h:5672'\n"
+        "[[links]]\nfrom='a'\nto='rabbit'\nmanagement='http://h:15672'\n"
+        "[[routes]]\nkind='dynamic'\nexchange='news'"
+    )
+    member = read(body).members["a"]
+    (link,) = member.links
+    assert link["management"] == "http://h:15672"
+    row = {"name": "rabbit", "urls": ["h:5672"], "role": "", "management": ""}
+    steps = compare(member, {**NOTHING, "uplink": [row]})
+    assert [str(step) for step in steps if step.kind == "uplink"] == ["~ uplink rabbit  (other management)"]
+    with pytest.raises(ConfigError, match="management is http"):
+        read(body.replace("http://h", "h"))
+
+
+def test_relays_are_made_with_their_parts_and_go_with_them() -> None:
+    body = "[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:2'\n[[relays]]\nfrom='a'\nto='b'\nexchange='news'"
+    fabric = read(body)
+    assert fabric.edges == (("a", "b", "news@b"),)
+    (make,) = compare(fabric.members["a"], NOTHING)
+    assert (make.kind, make.name, make.values["urls"]) == ("relay", "news@b", ["amqp://h:2"])
+    row = {**make.values, "name": "news@b", "urls": ["h:2"]}
+    parts = {"uplink": [{"name": "news@b"}], "route": [{"name": "news@b.in"}, {"name": "news@b.out"}]}
+    assert compare(fabric.members["a"], {**NOTHING, **parts, "relay": [row]}, prune=True) == []
+    changed = compare(fabric.members["a"], {**NOTHING, "relay": [{**row, "mode": "complete"}]})
+    assert [str(step) for step in changed] == ["~ relay news@b  (other mode)"]
+    gone = compare(read(body.partition("[[relays]]")[0]).members["a"], {**NOTHING, **parts, "relay": [row]}, prune=True)
+    assert [str(step) for step in gone] == ["- relay news@b"]
+    with pytest.raises(ConfigError, match="either an exchange or a queue"):
+        read(body.replace("exchange='news'", "mode='ring'"))
 
 
 def test_the_table_of_the_talk() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from unit.federation.world import PLAIN, World
 from weft.federation.bridges import Bridges
+from weft.federation.control import Said
+from weft.model.changes import OpenLink
 
 
 def test_a_binding_is_reflected_and_withdrawn() -> None:
@@ -319,3 +321,23 @@ def test_an_exchange_that_is_made_later_is_found() -> None:
     far.bind("q", "k")
     world.settle(40)
     assert world.reflected("source", "far") == {"k"}
+
+
+def test_what_a_peer_said_opens_nothing_once_its_connection_is_gone() -> None:
+    """A fabric of the simulator stood still on this: the route held a link of a connection that was no more."""
+    world = World()
+    world.add("source")
+    world.add("there").bind("q", "a")
+    route = world.pushed("source", "there")
+    world.settle()
+    assert world.state("source") == "flowing"
+    world.break_link("source", "there")
+    world.settle(0.01)
+    keys = {"add": [[["there"], ["a"]]], "drop": []}
+    place = {"epoch": 9_000_000, "sequence": 1, "fresh": True, "last": True}
+    said = Said("reflect", "there", {"route": route.name, "exchange": "x", "invited": True, **keys, **place})
+    steps = world.nodes["source"].on_control("/", said, world.now_ns)
+    assert not [step for step in steps if isinstance(step, OpenLink)]
+    world.heal()
+    world.settle(5)
+    assert world.state("source") == "flowing"

@@ -29,6 +29,7 @@ class Tables:
     def __init__(self) -> None:
         self.exchanges = {"x": "direct"}
         self.queues: set[str] = {control.ADDRESS}
+        self.messages: dict[str, int] = {}
         self.bindings: dict[tuple[str, str, Key], None] = {}
         self.federation: Federation | None = None
         self.transactions = 0
@@ -41,6 +42,9 @@ class Tables:
 
     def keys_of_queue(self, vhost: str, exchange: str, queue: str) -> list[Key]:
         return [key for source, name, key in self.bindings if (source, name) == (exchange, queue)]
+
+    def held(self, vhost: str, queue: str) -> int | None:
+        return self.messages.get(queue, 0) if queue in self.queues else None
 
     def make_queue(self, vhost: str, queue: str, *, durable: bool, arguments: object) -> list[Change]:
         self.queues.add(queue)
@@ -113,7 +117,7 @@ class World:
 
     def add(self, name: str) -> Tables:
         tables = self.tables.setdefault(name, Tables())
-        federation = Federation(name, tables, self.random.random)
+        federation = Federation(name, tables, self.random.random, self.now_ns // 1_000_000)
         tables.federation = federation
         self.nodes[name] = federation
         self.up.add(name)

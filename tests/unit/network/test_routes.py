@@ -28,6 +28,20 @@ async def test_a_queue_is_drained_into_an_exchange_elsewhere() -> None:
         await until(lambda: gateway._running.engine.queue_stats("/", "requests") == (0, 0, 1))
 
 
+@pytest.mark.parametrize("backlog_max", [1, 2, 7, 249])
+async def test_a_small_backlog_is_filled_whatever_the_credit(backlog_max: int) -> None:
+    async with Nodes() as fabric:
+        gateway, remote = await fabric.add("gateway"), await fabric.add("remote")
+        gateway.declare_queue("requests")
+        remote.declare_queue("work")
+        for number in range(300):
+            await gateway.send("requests", str(number))
+        fabric.link("remote", "gateway")
+        remote.add_route("up", "queue", queue="requests", key="work", backlog_max=backlog_max, credit=1_000)
+        await until(lambda: remote._running.engine.queue_stats("/", "work") == (backlog_max, 0, 0))
+        assert len(await take(remote, "work", 300)) == 300
+
+
 async def test_a_route_waits_for_what_is_missing_and_says_so() -> None:
     async with Nodes() as fabric:
         gateway, remote = await fabric.add("gateway"), await fabric.add("remote")

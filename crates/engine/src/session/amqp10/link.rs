@@ -188,7 +188,8 @@ impl Inlet {
     /// Is a flow worth its bytes? Where consumers set the pace, a quarter of the window at a time.
     pub(super) fn wants_credit(&self, end_to_end_max: u32, now_ns: u64) -> bool {
         let free = self.backlog.is_none() && self.awaited == 0 && self.common.pace.is_none();
-        let least = if self.common.pace.is_some() { 1 } else { (self.window / 4).max(1) };
+        let most = self.backlog.as_ref().map_or(self.window, |(most, _)| self.window.min(*most));
+        let least = if self.common.pace.is_some() { 1 } else { (most / 4).max(1) };
         free || self.credit_max(end_to_end_max, now_ns) >= self.credit + least
     }
 }
