@@ -77,8 +77,7 @@ class DiskJob:
     def kind(self) -> str:
         """`write`, `read` or `background`."""
     @property
-    def must_sync(self) -> bool:
-        """Does this write wait for the disk itself?"""
+    def must_sync(self) -> bool: ...
     def run(self) -> None: ...
 
 @final
