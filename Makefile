@@ -92,6 +92,10 @@ format: setup ## format and repair what can be repaired
 bench: setup ## measure speed and memory, beside RabbitMQ where it is installed
 	$(PY) benchmarks/run.py $(ARGS)
 
+.PHONY: upgrade
+upgrade: setup ## roll three nodes from one revision to another under traffic (FROM=revision, TO=revision, BACK=1)
+	PYTHONPATH=tests $(PY) -m system.rolling --from "$(FROM)" $(if $(TO),--to "$(TO)") $(if $(BACK),--back)
+
 .PHONY: fuzz
 fuzz: ## throw random bytes and operations at the kernel (SECONDS=60 in all, TARGET=name, SEED=number)
 	cargo run --quiet --profile fuzz -p weft-fuzz -- --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(TARGET)

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,11 +51,12 @@ class Fabric:
                 while client.is_open:
                     client.process_data_events(time_limit=1)
 
-    def add(self, name: str, *options: str) -> peers.Peer:
+    def add(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> peers.Peer:
+        """`env` may name other sources, so that the node is of another version."""
         self._options[name] = options
         self._ports.setdefault(name, peers.free_port())
         node = self.nodes[name] = peers.start_weft(
-            self.folder / name, "--name", name, "--listen", f"127.0.0.1:{self._ports[name]}", *options
+            self.folder / name, "--name", name, "--listen", f"127.0.0.1:{self._ports[name]}", *options, env=env
         )
         return node
 
@@ -65,8 +66,8 @@ class Fabric:
     def stop(self, name: str) -> None:
         assert self.nodes[name].stop() == 0
 
-    def restart(self, name: str) -> None:
-        self.add(name, *self._options[name])
+    def restart(self, name: str, *, env: Mapping[str, str] | None = None) -> None:
+        self.add(name, *self._options[name], env=env)
 
     def pause(self, name: str) -> None:
         os.kill(self.nodes[name].pid, signal.SIGSTOP)

@@ -43,6 +43,8 @@ pub struct Traits {
     pub copied: bool,
     /// It came over a relay link, so that its identity and its trace are true; a client may write anything there.
     pub relayed: bool,
+    /// It was seen at arrival that it has no type (`fields::type_of`); if not, that is still to be found out.
+    pub untyped: bool,
     /// When this node took it, in microseconds since 1970.
     pub arrived_us: u64,
     /// No other message of this node, before or after any restart, has this number.

@@ -129,6 +129,7 @@ fn build<'a>(
         publisher: 0,
         copied: envelope.copied,
         relayed: envelope.relayed,
+        untyped: false,
         arrived_us: envelope.arrived_us,
         serial: envelope.serial,
     };

@@ -305,6 +305,7 @@ impl Engine {
             publisher: 0,
             copied: false,
             relayed: false,
+            untyped: false,
             arrived_us,
             serial,
         };

@@ -33,6 +33,9 @@ class Access(Protocol):
     def queues_max(self, vhost: str) -> int | None:
         """How many queues a virtual host may have; None without a bound."""
 
+    def queue_type(self, vhost: str) -> str | None:
+        """The type of queues that are declared there without one; None is as good as `classic`."""
+
     def pattern(self, text: str) -> re.Pattern[str]:
         """A pattern over names that cannot stall the node; ConfigError if this text is none."""
 

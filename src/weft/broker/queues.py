@@ -8,6 +8,8 @@ Rules: AMQP 0-9-1 section 1.7.2 as RabbitMQ applies it, order of checks included
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.broker.access import Caller
 from weft.broker.arguments import (
     DEAD_LETTER_EXCHANGE,
@@ -30,6 +32,7 @@ from weft.store import Queue
 
 _COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE, PARTITIONS, *BARRIER_ARGUMENTS)
 _UNCOUNTED = (0, 0, 0)
+CLASSIC = "classic"
 
 
 def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts: Counts) -> Outcome:
@@ -48,6 +51,8 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
     caller.require("configure", "queue", name)
     wanted = _wanted(tables.vhost, name, caller.conn, request)
     existing = tables.queues.get(name)
+    if QUEUE_TYPE not in wanted.arguments:
+        wanted = _typed(wanted, existing, caller.access.queue_type(tables.vhost))
     if existing is None:
         _check_new(caller, wanted)
         check_tap(tables, caller, wanted)
@@ -98,6 +103,17 @@ def _wanted(vhost: str, name: str, conn: int | None, request: QueueDeclare) -> Q
     )
 
 
+def _typed(wanted: Queue, existing: Queue | None, default: str | None) -> Queue:
+    """What is wanted, with the type that its virtual host gives to queues without one, if it may have that type. A
+    queue that was there before its virtual host got another default is still the one that is meant.
+    """
+    if default is None or default == CLASSIC or not wanted.durable or wanted.auto_delete:
+        return wanted
+    if existing is not None:
+        default = existing.arguments.get(QUEUE_TYPE, CLASSIC)
+    return replace(wanted, arguments=wanted.arguments | {QUEUE_TYPE: default})
+
+
 def _check_new(caller: Caller, queue: Queue) -> None:
     check_queue(queue)
     dead_letters = queue.arguments.get(DEAD_LETTER_EXCHANGE)
@@ -111,7 +127,7 @@ def _check_same(existing: Queue, wanted: Queue) -> None:
         raise _locked(existing)
     require_equal("durable", existing, wanted.durable, existing.durable)
     require_equal("auto_delete", existing, wanted.auto_delete, existing.auto_delete)
-    classic = {QUEUE_TYPE: "classic"}
+    classic = {QUEUE_TYPE: CLASSIC}
     require_equal_arguments(existing, _COMPARED, classic | wanted.arguments, classic | existing.arguments)
 
 

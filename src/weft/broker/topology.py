@@ -435,13 +435,16 @@ class Topology:
         """What exists in a virtual host, to be read; Refused if there is no such host."""
         return self._tables(vhost)
 
-    def run(self, vhost: str, operations: Iterable[Operation]) -> list[Change]:
-        """Many operations that do not depend on each other, stored together: all or none."""
+    def run(self, vhost: str, operations: Iterable[Operation], *, sync: bool = True) -> list[Change]:
+        """Many operations that do not depend on each other, stored together: all or none. Without `sync` the caller
+        owes one of the store's.
+        """
         tables = self._tables(vhost)
         caller = Caller(self._access)
         outcomes = [self._decide(tables, caller, operation) for operation in operations]
         changes = self._commit(tables, [edit for outcome in outcomes for edit in outcome.edits])
-        return self._synced([*changes, *(change for outcome in outcomes for change in outcome.changes)])
+        changes += (change for outcome in outcomes for change in outcome.changes)
+        return self._synced(changes) if sync else changes
 
     def held(self, vhost: str, queue: str) -> int | None:
         """Messages of a queue, ready and unsettled; None if there is no such queue."""

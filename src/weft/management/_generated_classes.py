@@ -94,6 +94,9 @@ CLASSES = (
         properties=(
             Field("name", "string", "Name.", "key"),
             Field("tag", "string", "Names this virtual host in the network: node and virtual host.", "read"),
+            Field("description", "string", "What it is for.", "write"),
+            Field("tags", "strings", "Words of whoever runs it; weft gives them no meaning.", "write"),
+            Field("default_queue_type", "string", "`classic`, `quorum` or `stream`: the type of durable queues that are declared without one.", "write"),
             Field("max_connections", "integer", "Connections that it takes at a time; absent without a bound, and -1 takes the bound away.", "write"),
             Field("max_queues", "integer", "Queues that it may have; absent without a bound, and -1 takes the bound away.", "write"),
         ),
@@ -107,7 +110,7 @@ CLASSES = (
         ),
         events=(
             EventKind("created", "info", "It is there now."),
-            EventKind("changed", "info", "A limit changed."),
+            EventKind("changed", "info", "A limit changed, or what is said of it."),
             EventKind("deleted", "info", "It is gone."),
         ),
     ),

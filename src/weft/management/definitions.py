@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Literal
 
 from weft.management.caller import Caller
@@ -22,7 +22,8 @@ from weft.management.classes.parameters import OPERATOR_POLICY, VHOST_LIMITS, pa
 from weft.management.classes.policies import policy_values
 from weft.management.classes.users import topic_name
 from weft.management.manager import Manager
-from weft.management.query import SLICE_READ, Row, each
+from weft.management.query import Row, each
+from weft.management.turns import Turns
 from weft.model.errors import ConfigError, Refused
 from weft.model.events import BindingChange, ExchangeDeclare, Operation, QueueDeclare
 from weft.store import ResourcePolicy, User
@@ -30,11 +31,14 @@ from weft.store.tables import encode_table
 
 VERSION = "3.13.0"
 """The RabbitMQ whose definitions these are like."""
-CHUNK = 200
-"""Objects made and stored together, before the loop turns."""
+CHUNK = 20
+"""Objects made and stored together, before the loop turns: about a millisecond's work."""
 OWN_HASH = "weft_password_hash"
 RABBITMQ_HASHES = "rabbit_password_hashing_"
 RABBITMQ_HASH_DEFAULT = "rabbit_password_hashing_sha256"
+QUEUE_TYPE_DEFAULT = "classic"
+UNDEFINED = "undefined"
+"""How some RabbitMQ write that a virtual host has no type of queues of its own."""
 _OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
 """Parameters that name another cluster: those of a node are its own."""
 Document = dict[str, Any]
@@ -49,7 +53,7 @@ async def export(manager: Manager, caller: Caller, vhost: str | None) -> Documen
     if vhost is None:
         limits = limits_of(host.policy, "user")
         document["users"] = [_told_user(user, limits.get(user.name, {})) for user in host.policy.users()]
-        document["vhosts"] = [{"name": name} for name in host.policy.vhosts()]
+        document["vhosts"] = [_told_vhost(manager, name) for name in host.policy.vhosts()]
         document["permissions"] = [
             {"user": row.user, "vhost": row.vhost, "configure": row.configure, "write": row.write, "read": row.read}
             for row in host.policy.permissions()
@@ -59,7 +63,7 @@ async def export(manager: Manager, caller: Caller, vhost: str | None) -> Documen
         ]
     vhosts = host.policy.vhosts() if vhost is None else [vhost]
     for kind, rows in _sections(manager, vhosts).items():
-        document[kind] = await each(rows, (lambda row: row) if vhost is None else _without_vhost, SLICE_READ)
+        document[kind] = await each(rows, (lambda row: row) if vhost is None else _without_vhost)
     return document
 
 
@@ -92,6 +96,36 @@ def _within(
 def _without_vhost(row: Document) -> Document:
     del row["vhost"]
     return row
+
+
+def _told_vhost(manager: Manager, name: str) -> Document:
+    notes = manager.host.policy.notes(name)
+    return told_vhost(name, notes.description, notes.tags, notes.queue_type)
+
+
+def told_vhost(name: str, description: str, tags: Iterable[str], queue_type: str | None) -> Document:
+    """A virtual host as RabbitMQ tells it: what is said of it stands there twice, for old readers and new ones."""
+    notes = {"description": description, "tags": list(tags), "default_queue_type": queue_type or QUEUE_TYPE_DEFAULT}
+    return {"name": name, **notes, "metadata": notes}
+
+
+def read_tags(tags: object) -> list[str]:
+    """Tags as a list; RabbitMQ's clients send text with commas as well."""
+    if isinstance(tags, str):
+        return [tag.strip() for tag in tags.split(",") if tag.strip()]
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise Refused("'tags' must be a list of strings, or text with commas", 400)
+    return tags
+
+
+def read_vhost(row: Document) -> Document:
+    """What a document or a request says of a virtual host, as properties; what it leaves out stays as it is."""
+    said = _map(row.get("metadata") or {}) | row
+    values = {what: said[what] for what in ("description", "tags") if said.get(what) is not None}
+    if "tags" in values:
+        values["tags"] = read_tags(values["tags"])
+    queue_type = said.get("default_queue_type") or said.get("defaultqueuetype")
+    return values | ({"default_queue_type": queue_type} if queue_type and queue_type != UNDEFINED else {})
 
 
 def _told_user(user: User, limits: Row) -> Document:
@@ -191,8 +225,8 @@ async def _access(manager: Manager, caller: Caller, document: Document) -> None:
     for row in _rows(document, "users"):
         await _user(manager, caller, row)
     for row in _rows(document, "vhosts"):
-        limits = _limits(row.get("limits") or {})
-        await manager.create(caller, "vhost", "/", _text(row, "name"), limits)
+        values = read_vhost(row) | _limits(row.get("limits"))
+        await manager.create(caller, "vhost", "/", _text(row, "name"), values)
     for row in _rows(document, "permissions"):
         values = {right: _text(row, right) for right in ("configure", "write", "read")}
         await manager.create(caller, "permission", _text(row, "vhost"), _text(row, "user"), values)
@@ -207,9 +241,7 @@ def _limits(value: object) -> Document:
 
 
 async def _user(manager: Manager, caller: Caller, row: Document) -> None:
-    tags = row.get("tags") or []
-    tags = [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else [str(tag) for tag in tags]
-    values: Document = {"tags": tags} | _limits(row.get("limits"))
+    values: Document = {"tags": read_tags(row.get("tags") or [])} | _limits(row.get("limits"))
     encoded = row.get(OWN_HASH) or row.get("password_hash")
     if isinstance(row.get("password"), str):
         values["password"] = row["password"]
@@ -237,8 +269,10 @@ def _map(value: object) -> Document:
     return value
 
 
-async def _make(manager: Manager, kind: str, rows: list[Document], vhost: str | None) -> None:
-    """Definitions are an administrator's: what they name is made without asking for permissions, many at a time."""
+async def _make(manager: Manager, kind: str, rows: Iterable[Document], vhost: str | None) -> None:
+    """Definitions are an administrator's: what they name is made without asking for permissions, some at a time, and is
+    on disk in the end. Of what is named twice the first holds.
+    """
     host = manager.host
     by_vhost: dict[str, dict[object, Operation]] = {}
 
@@ -246,14 +280,26 @@ async def _make(manager: Manager, kind: str, rows: list[Document], vhost: str | 
         place = vhost if vhost is not None else _text(row, "vhost")
         operation = _operation(manager, kind, row, place)
         if operation is not None:
-            by_vhost.setdefault(place, {})[encode_table(row)] = operation
+            by_vhost.setdefault(place, {}).setdefault(_identity(operation), operation)
 
-    await each(rows, plan, CHUNK)
-    for place, waiting in by_vhost.items():
-        operations = list(waiting.values())
-        for start in range(0, len(operations), CHUNK):
-            host.apply(host.topology.run(place, operations[start : start + CHUNK]))
-            await asyncio.sleep(0)
+    await each(rows, plan)
+    turns = Turns()
+    try:
+        for place, waiting in by_vhost.items():
+            rest = iter(waiting.values())
+            while some := list(islice(rest, CHUNK)):
+                host.apply(host.topology.run(place, some, sync=False))
+                await turns.give_way()
+    finally:
+        await asyncio.to_thread(host.parameters.write_out)
+        host.parameters.sync()
+
+
+def _identity(operation: Operation) -> object:
+    if isinstance(operation, BindingChange):
+        ends = operation.kind, operation.source, operation.destination
+        return *ends, operation.routing_key, encode_table(operation.arguments)
+    return operation.name
 
 
 def _operation(manager: Manager, kind: str, row: Document, vhost: str) -> Operation | None:
@@ -276,11 +322,12 @@ def _operation(manager: Manager, kind: str, row: Document, vhost: str) -> Operat
     return ExchangeDeclare(name, _text(row, "type"), False, durable, auto_delete, internal, arguments)
 
 
-def _rows(document: Document, kind: str) -> list[Document]:
+def _rows(document: Document, kind: str) -> Iterator[Document]:
     rows = document.get(kind) or []
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Refused(f"'{kind}' must be a list of objects", 400)
-    return rows
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict) or not isinstance(rows, list):
+            raise Refused(f"'{kind}' must be a list of objects", 400)
+        yield row
 
 
 def _text(row: Document, name: str) -> str:

@@ -2,13 +2,12 @@
 
 Owns `Query` and `Page`, and answering a query from rows that are all there already. Providers of large tables answer
 it elsewhere: in the kernel, without making the rows that are not asked for.
-It must not know any class, nor hold the loop for more than `SLICE` rows, since messages wait meanwhile.
+It must not know any class, nor hold the loop for longer than a part (`turns`), since messages wait meanwhile.
 Rule: RabbitMQ's pagination (page, page_size, name, use_regex, sort, sort_reverse, columns).
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,13 +16,13 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from weft.management.turns import Turns
+
 Row = dict[str, Any]
 COUNT_MAX = 500
 """Rows on one page: RabbitMQ's bound."""
-SLICE = 8
-"""Rows made in one turn of the loop: some tenths of a millisecond's work."""
-SLICE_READ = 64
-"""Rows looked at, and most of them left out, in one turn of the loop."""
+RUN = 32
+"""Rows that are looked at and sorted together, which takes half a part."""
 
 _Made = TypeVar("_Made")
 _Given = TypeVar("_Given")
@@ -55,37 +54,31 @@ class Page:
 
 async def page_of(rows: Iterable[Row], query: Query) -> Page:
     """Answer a query from all rows."""
-    total, matched, runs, rest = 0, 0, [], iter(rows)
+    total, matched, runs, rest, turns = 0, 0, [], iter(rows), Turns()
     last = COUNT_MAX + 1 if query.count is None else query.offset + query.count
-    while chunk := list(islice(rest, SLICE_READ)):
+    while chunk := list(islice(rest, RUN)):
         inside = [row for row in chunk if query.vhost is None or row.get("vhost", query.vhost) == query.vhost]
         found = [(_order(row, query.sort), row) for row in inside if _fits(row, query)]
         found.sort(key=itemgetter(0), reverse=query.descending)
         total, matched = total + len(inside), matched + len(found)
         runs.append(found)
-        if last <= COUNT_MAX and sum(map(len, runs)) > 2 * max(last, SLICE_READ):
+        if last <= COUNT_MAX and sum(map(len, runs)) > 2 * max(last, RUN):
             # What cannot be on the page goes now: to free thousands of rows at the end would take milliseconds.
             runs = [sorted(chain(*runs), key=itemgetter(0), reverse=query.descending)[:last]]
-        if len(chunk) == SLICE_READ:
-            await asyncio.sleep(0)
+        await turns.next_row()
     merged = heapq.merge(*runs, key=itemgetter(0), reverse=query.descending)
     end = matched if query.count is None else min(query.offset + query.count, matched)
-    page: list[Row] = []
-    for at in range(0, end, SLICE_READ):
-        page += [cut(row, query.columns) for _, row in islice(merged, min(SLICE_READ, end - at))]
-        if at + SLICE_READ < end:
-            await asyncio.sleep(0)
+    page = await each(islice(merged, end), lambda found: cut(found[1], query.columns))
     return Page(total, matched, page[query.offset :])
 
 
-async def each(rows: Iterable[_Given], make: Callable[[_Given], _Made], size: int = SLICE) -> list[_Made]:
-    """What is made of each, with a turn of the loop after every few."""
+async def each(rows: Iterable[_Given], make: Callable[[_Given], _Made]) -> list[_Made]:
+    """What is made of each, while others have their turn after every few."""
     made: list[_Made] = []
-    rest = iter(rows)
-    while chunk := list(islice(rest, size)):
-        made += map(make, chunk)
-        if len(chunk) == size:
-            await asyncio.sleep(0)
+    turns = Turns()
+    for row in rows:
+        made.append(make(row))
+        await turns.next_row()
     return made
 
 

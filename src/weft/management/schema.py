@@ -16,7 +16,6 @@ _PYTHON: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
-    "strings": (list, tuple),
     "list": (list, tuple),
     "map": (dict,),
 }
@@ -36,6 +35,8 @@ class Field:
         if self.type == "any":
             return True
         is_flag = isinstance(value, bool)
+        if self.type == "strings":
+            return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
         return isinstance(value, _PYTHON[self.type]) and (is_flag == (self.type == "boolean"))
 
 

@@ -18,9 +18,10 @@ from weft.management.classes.queues import types_told
 from weft.management.classes.tables import looked
 from weft.management.events import Events
 from weft.management.manager import Manager
+from weft.management.turns import Turns
 
-SLICE = 20
-"""Queues read and told in one turn of the loop."""
+SLICE = 4
+"""Queues that are read and told together."""
 COUNTERS = (
     "published",
     "delivered",
@@ -69,6 +70,7 @@ class Statistics:
         scan = Scan("queues")
         await looked(engine, scan)
         ids = scan.choose()
+        turns = Turns()
         for start in range(0, len(ids), SLICE):
             for queue in engine.rows("queues", ids[start : start + SLICE]):
                 number, moved = queue["id"], hash(_moved(queue))
@@ -77,7 +79,7 @@ class Statistics:
                     queue["types"] = types_told(engine.types(number)) if queue["types"] else None
                     self._events.publish("queue", "statistics", queue["name"], queue["vhost"], _told(queue))
                     count += 1
-            await asyncio.sleep(0)
+            await turns.next_row()
         self._told = seen
         return count
 

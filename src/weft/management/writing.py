@@ -2,7 +2,7 @@
 
 Owns writing a large document, a map with long lists in it, as JSON or as an AMQP map. Plain values come in; bytes go
 out, and other work has its turn after every few rows.
-It must not know what it writes, nor hold the loop for more than a slice.
+It must not know what it writes, nor hold the loop for longer than a part.
 Rule: docs/decisions/0017-pages-in-parts.md; AMQP 1.0 part 1, section 1.6 (`map32`, `list32`), part 3, section 3.2.8.
 """
 
@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import TypeGuard
 
 from weft._kernel import encode_json, encode_value
-from weft.management.query import SLICE, each
+from weft.management.query import each
 
 SECTION = encode_value(None)[:-1]
 """What an amqp-value section begins with."""
+LONG = 8
+"""Longer lists are written row by row."""
 _LIST32, _MAP32 = b"\xd0", b"\xd1"
 
 
@@ -39,7 +41,7 @@ async def amqp_document(document: Mapping[str, object]) -> bytes:
 
 
 def _is_long(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list) and len(value) > SLICE
+    return isinstance(value, list) and len(value) > LONG
 
 
 def _bare(value: object) -> bytes:

@@ -42,7 +42,7 @@ from weft.policy.permissions import Operation
 from weft.policy.settings import PolicySettings
 from weft.policy.users import Registry
 from weft.policy.verifier import Verifier
-from weft.store import Limit, Permission, Store, TopicPermission, User
+from weft.store import Limit, Notes, Permission, Store, TopicPermission, User
 
 GUEST = "guest"
 IMPERSONATOR = "impersonator"
@@ -419,6 +419,18 @@ class Policy:
     def vhosts(self) -> list[str]:
         """Every virtual host."""
         return list(self._registry.vhosts)
+
+    def notes(self, vhost: str) -> Notes:
+        """What is said of a virtual host."""
+        return self._registry.vhosts.get(vhost) or Notes()
+
+    def note(self, vhost: str, notes: Notes) -> None:
+        """Say what a virtual host is for."""
+        self._registry.note(vhost, notes)
+
+    def queue_type(self, vhost: str) -> str | None:
+        """The type of queues that are declared without one."""
+        return self.notes(vhost).queue_type
 
     def set_permission(
         self, user: str, vhost: str, *, configure: str = "", write: str = "", read: str = ""

@@ -19,11 +19,14 @@ from weft.policy.passwords import check_hash
 from weft.policy.permissions import Permissions, check_patterns
 from weft.policy.scram import parse_verifier
 from weft.policy.topics import Topics, check_topics
-from weft.store import Limit, Permission, Store, TopicPermission, User
+from weft.store import Limit, Notes, Permission, Store, TopicPermission, User
 
 NAME_BYTES_MAX = 255
 LIMITS = {"user": ("max-connections", "max-channels"), "vhost": ("max-connections", "max-queues")}
 UNLIMITED = -1
+DESCRIPTION_BYTES_MAX = 4_096
+TAGS_MAX = 64
+QUEUE_TYPES = ("classic", "quorum", "stream")
 
 
 class Registry:
@@ -37,7 +40,8 @@ class Registry:
         self._unprovable: set[str] = set()
         for user in self.users.values():
             self._sort(user)
-        self.vhosts = dict.fromkeys(store.vhosts())
+        notes = store.notes()
+        self.vhosts = {name: notes.get(name, Notes()) for name in store.vhosts()}
         for permission in store.permissions():
             self.permissions.put(permission)
         self.topics = Topics()
@@ -96,7 +100,15 @@ class Registry:
         _check_name("virtual host", name)
         with self._saving():
             self._store.put_vhost(name)
-        self.vhosts[name] = None
+        self.vhosts.setdefault(name, Notes())
+
+    def note(self, name: str, notes: Notes) -> None:
+        """Say what a virtual host is for."""
+        self._check_vhost(name)
+        _check_notes(notes)
+        with self._saving():
+            self._store.put_notes(name, notes)
+        self.vhosts[name] = notes
 
     def delete_vhost(self, name: str) -> None:
         """Forget a virtual host and all permissions in it."""
@@ -207,6 +219,17 @@ class Registry:
     def _check_vhost(self, name: str) -> None:
         if name not in self.vhosts:
             raise Refused(f"NOT_FOUND - no virtual host '{name}'", 404)
+
+
+def _check_notes(notes: Notes) -> None:
+    if len(notes.description.encode()) > DESCRIPTION_BYTES_MAX:
+        raise ConfigError(f"a description has at most {DESCRIPTION_BYTES_MAX} bytes")
+    if len(notes.tags) > TAGS_MAX:
+        raise ConfigError(f"a virtual host has at most {TAGS_MAX} tags")
+    for tag in notes.tags:
+        _check_name("tag", tag)
+    if notes.queue_type is not None and notes.queue_type not in QUEUE_TYPES:
+        raise ConfigError(f"default_queue_type is one of {', '.join(QUEUE_TYPES)}, not '{notes.queue_type}'")
 
 
 def _check_name(what: str, name: str) -> None:

@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from weft.store.records import (
     Binding,
     Exchange,
     Limit,
+    Notes,
     Parameter,
     Permission,
     Queue,
@@ -35,6 +36,10 @@ from weft.store.tables import decode_table, encode_table
 
 NODE = "node"
 """The kind of object that says whose definitions these are."""
+NOTES = "vhost"
+"""The kind of object that says what a virtual host is for: older programs, which know no notes, read the file all the
+same.
+"""
 
 _IN_VHOST = ("permissions", "topic_permissions", "policies", "parameters", "exchanges", "queues", "bindings")
 
@@ -73,6 +78,12 @@ class Store:
         except OSError as error:
             raise Unavailable(f"cannot save definitions: {error.strerror}") from None
         self._is_synced = True
+
+    def write_out(self) -> None:
+        """Do most of what `sync` will have to do, on another thread; a failure is left for `sync` to find."""
+        if self.path is not None:
+            with suppress(OSError), Path(f"{self.path}-wal").open("rb") as log:
+                os.fsync(log.fileno())
 
     def close(self) -> None:
         """Let the file go."""
@@ -141,9 +152,18 @@ class Store:
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
         self._write("DELETE FROM vhosts WHERE name = ?", name)
+        self.delete_object(NOTES, name)
         self._write("DELETE FROM limits WHERE kind = 'vhost' AND name = ?", name)
         for table in _IN_VHOST:
             self._write(f"DELETE FROM {table} WHERE vhost = ?", name)  # noqa: S608 - names of ours
+
+    def notes(self) -> dict[str, Notes]:
+        """What is said of virtual hosts, by their names."""
+        return {name: _decode_notes(body) for name, body in self.objects(NOTES).items()}
+
+    def put_notes(self, name: str, notes: Notes) -> None:
+        body = {"description": notes.description, "tags": list(notes.tags), "queue_type": notes.queue_type}
+        self.put_object(NOTES, name, body)
 
     # parameters
 
@@ -248,7 +268,7 @@ class Store:
             self._write("DELETE FROM objects WHERE kind = ?", NODE)
             self.put_object(NODE, name, {})
 
-    # objects: links, routes, directory entries
+    # objects: links, routes, directory entries, notes
 
     def objects(self, kind: str) -> dict[str, Table]:
         """Every object of a kind by its name."""
@@ -275,6 +295,13 @@ class Store:
 
     def _write(self, statement: str, *values: object) -> None:
         self._database.execute(statement, values)
+
+
+def _decode_notes(body: Table) -> Notes:
+    description, tags, queue_type = body.get("description"), body.get("tags"), body.get("queue_type")
+    if not isinstance(description, str) or not isinstance(tags, list) or not isinstance(queue_type, str | None):
+        raise Corrupt("stored notes on a virtual host cannot be read")
+    return Notes(description, tuple(map(str, tags)), queue_type)
 
 
 def _decode_tags(text: str) -> tuple[str, ...]:

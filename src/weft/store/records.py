@@ -34,6 +34,16 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class Notes:
+    """What operators say of a virtual host."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    queue_type: str | None = None
+    """The type of queues that are declared without one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Permission:
     """What a user may do in a virtual host: three patterns over names."""
 

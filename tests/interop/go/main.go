@@ -43,11 +43,14 @@ func gone(what string, err error) {
 }
 
 func access(client *rabbithole.Client) {
-	response, err := client.PutVhost(vhost, rabbithole.VhostSettings{})
+	about := rabbithole.VhostSettings{Description: "made by code", Tags: rabbithole.VhostTags{"infrastructure", "test"}}
+	response, err := client.PutVhost(vhost, about)
 	check("make a vhost", response, err)
 	found, err := client.GetVhost(vhost)
 	check("read a vhost", nil, err)
 	same("vhost", found.Name, vhost)
+	same("description of a vhost", found.Description, about.Description)
+	same("tags of a vhost", found.Tags, about.Tags)
 
 	settings := rabbithole.UserSettings{Password: "sesame", Tags: rabbithole.UserTags{"management", "monitoring"}}
 	response, err = client.PutUser("ann", settings)

@@ -57,6 +57,7 @@ class Access:
         self._store = store
         self.refused: set[tuple[str, str, str]] = set()
         self.queue_count_max: int | None = None
+        self.default_queue_type: str | None = None
         self._vhosts = store.vhosts() or ["/"]
         with store.transaction():
             store.put_vhost("/")
@@ -76,6 +77,9 @@ class Access:
 
     def queues_max(self, vhost: str) -> int | None:
         return self.queue_count_max
+
+    def queue_type(self, vhost: str) -> str | None:
+        return self.default_queue_type
 
     def pattern(self, text: str) -> re.Pattern[str]:
         return re.compile(text)

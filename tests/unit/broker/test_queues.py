@@ -132,6 +132,23 @@ def test_arguments_that_make_no_sense(desk: Desk, arguments: Any, complaint: str
     assert complaint in text
 
 
+def test_a_virtual_host_gives_its_type_to_queues_that_name_none(desk: Desk) -> None:
+    desk.ask(queue("old", durable=True))
+    desk.access.default_queue_type = "quorum"
+    for name, flags in (
+        ("new", {"durable": True}),
+        ("fleeting", {}),
+        ("unused", {"durable": True, "auto_delete": True}),
+    ):
+        desk.succeed(queue(name, **flags))
+    desk.succeed(queue("named", durable=True, x_queue_type="classic"))
+    types = {one.name: one.arguments.get("x-queue-type") for one in desk.topology.queues("/")}
+    assert types == {"old": None, "new": "quorum", "fleeting": None, "unused": None, "named": "classic"}
+    for name in ("old", "new", "named"):
+        desk.succeed(queue(name, durable=True))  # the one that is there is meant
+    assert desk.fail(queue("new", durable=True, x_queue_type="classic"))[0] == 406
+
+
 @pytest.mark.parametrize(
     ("flags", "wrong"),
     [

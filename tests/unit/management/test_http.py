@@ -159,6 +159,35 @@ async def test_definitions_make_the_same_again(browser: Browser, served: weft.No
     ]
 
 
+async def test_virtual_hosts_say_what_they_are_for(browser: Browser, tmp_path: Path) -> None:
+    configuration = parse('[http]\naddress = "127.0.0.1:0"\n')
+    about = {"description": "orders of the north", "tags": ["production", "north"], "default_queue_type": "quorum"}
+    async with weft.Node(data_dir=tmp_path, name="noted", configuration=configuration) as node:
+        other = Browser(browser._session, node.http_port)
+        assert (await other.ask("PUT", "/api/vhosts/a%2Fb", about))[0] == 201
+        assert (await other.ask("PUT", "/api/vhosts/a%2Fb", {}))[0] == 204
+        assert (await other.ask("PUT", "/api/vhosts/rh", {"tags": "x, y", "defaultqueuetype": "undefined"}))[0] == 201
+        row = await other.get("/api/vhosts/rh")
+        assert (row["tags"], row["default_queue_type"], row["description"]) == (["x", "y"], "classic", "")
+        for wrong in ({"tags": [1]}, {"description": 7}, {"default_queue_type": "fast"}, {"metadata": 3}):
+            status, told = await other.ask("PUT", "/api/vhosts/a%2Fb", wrong)
+            assert (status, told["error"]) == (400, "bad_request"), wrong
+        assert (await other.ask("PUT", "/api/queues/a%2Fb/typed", {}))[0] == 201
+        document = await other.get("/api/definitions")
+    async with weft.Node(data_dir=tmp_path, name="noted", configuration=configuration) as again:
+        other = Browser(browser._session, again.http_port)
+        row = await other.get("/api/vhosts/a%2Fb")
+        assert {name: row[name] for name in about} == about == row["metadata"]
+        assert (await other.get("/api/queues/a%2Fb/typed"))["type"] == "quorum"
+    async with weft.Node(name="copy", configuration=configuration) as copy:
+        other = Browser(browser._session, copy.http_port)
+        assert (await other.ask("POST", "/api/definitions", document))[0] == 204
+        assert (await other.get("/api/definitions"))["vhosts"] == document["vhosts"]
+        assert (await other.ask("DELETE", "/api/vhosts/a%2Fb"))[0] == 204
+        assert (await other.ask("PUT", "/api/vhosts/a%2Fb", {}))[0] == 201
+        assert (await other.get("/api/vhosts/a%2Fb"))["description"] == ""
+
+
 async def test_metrics_are_what_prometheus_reads(browser: Browser, served: weft.Node) -> None:
     for _ in range(3):
         await served.send("measured", b"x" * 300)

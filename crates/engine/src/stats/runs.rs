@@ -15,15 +15,29 @@ use crate::routing::{Counters, ExchangeId};
 /// A kernel that counts none of this, to measure what counting costs (benchmarks/managed.py).
 const OFF: bool = cfg!(feature = "without-statistics");
 
-/// Durations of one queue that are alike.
+/// Durations of one queue that are alike: they began at the same time, and time stands still until they are counted.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     queue: QueueId,
+    since_ns: u64,
+    /// Bytes of the first body; those of others may differ, within the bucket.
+    bytes: usize,
     /// Bucket of the body's size.
     size: usize,
     type_id: TypeId,
-    us: u64,
     count: u32,
+}
+
+impl Run {
+    #[inline]
+    fn is_like(&self, queue: QueueId, since_ns: u64) -> bool {
+        self.since_ns == since_ns && self.queue == queue
+    }
+
+    /// How long, in microseconds, for what ends now.
+    fn us(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.since_ns) / 1_000
+    }
 }
 
 /// What is being counted.
@@ -37,7 +51,8 @@ pub struct Runs {
 
 impl Default for Runs {
     fn default() -> Self {
-        let none = Run { queue: QueueId::from_raw(0), size: 0, type_id: TypeId::NONE, us: 0, count: 0 };
+        let none =
+            Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: 0, size: 0, type_id: TypeId::NONE, count: 0 };
         let exchange = ExchangeId::from_raw(0);
         Self { waited: none, settled: none, exchange, published: Counters::default() }
     }
@@ -50,16 +65,29 @@ impl Broker {
         if OFF {
             return;
         }
-        let us = self.now_ns.saturating_sub(since_ns) / 1_000;
-        let size = size_bucket(message.body_len());
+        let bytes = message.body_len();
+        let run = &mut self.runs.waited;
+        let is_like = run.is_like(queue, since_ns) && (run.bytes == bytes || run.size == size_bucket(bytes));
+        if is_like && message.traits.untyped && run.type_id == TypeId::NONE {
+            run.count += 1;
+            return;
+        }
+        self.note_other(queue, message, since_ns);
+    }
+
+    /// The same, for a message that has a type or begins another run.
+    #[inline(never)]
+    fn note_other(&mut self, queue: QueueId, message: &Message, since_ns: u64) {
+        let bytes = message.body_len();
+        let size = size_bucket(bytes);
         let type_id = fields::type_of(message).map_or(TypeId::NONE, |name| self.types.id_of(name));
         let run = &mut self.runs.waited;
-        if run.us == us && run.queue == queue && run.size == size && run.type_id == type_id {
+        if run.is_like(queue, since_ns) && run.size == size && run.type_id == type_id {
             run.count += 1;
             return;
         }
         self.end_waited();
-        self.runs.waited = Run { queue, size, type_id, us, count: 1 };
+        self.runs.waited = Run { queue, since_ns, bytes, size, type_id, count: 1 };
     }
 
     /// A delivery that was made at `since_ns` ended for good.
@@ -68,14 +96,13 @@ impl Broker {
         if OFF {
             return;
         }
-        let us = self.now_ns.saturating_sub(since_ns) / 1_000;
         let run = &mut self.runs.settled;
-        if run.us == us && run.queue == queue {
+        if run.is_like(queue, since_ns) {
             run.count += 1;
             return;
         }
         self.end_settled();
-        self.runs.settled = Run { queue, size: 0, type_id: TypeId::NONE, us, count: 1 };
+        self.runs.settled = Run { queue, since_ns, bytes: 0, size: 0, type_id: TypeId::NONE, count: 1 };
     }
 
     /// A message came to an exchange.
@@ -101,10 +128,12 @@ impl Broker {
         self.end_published();
     }
 
+    #[inline(never)]
     fn end_waited(&mut self) {
         let run = std::mem::take(&mut self.runs.waited.count);
-        let Run { queue, size, type_id, us, .. } = self.runs.waited;
+        let Run { queue, size, type_id, .. } = self.runs.waited;
         if run > 0 {
+            let us = self.runs.waited.us(self.now_ns);
             self.latency.by_size[size].add(us, run, self.now_ns);
             self.types.add(type_id, us, run, self.now_ns);
             if let Some(queue) = self.queues.get_mut(queue) {
@@ -117,10 +146,12 @@ impl Broker {
         }
     }
 
+    #[inline(never)]
     fn end_settled(&mut self) {
         let run = std::mem::take(&mut self.runs.settled.count);
-        let Run { queue, us, .. } = self.runs.settled;
+        let queue = self.runs.settled.queue;
         if run > 0 {
+            let us = self.runs.settled.us(self.now_ns);
             self.latency.to_settle.add(us, run, self.now_ns);
             if let Some(queue) = self.queues.get_mut(queue) {
                 Latency::of(&mut queue.latency).to_settle.add(us, run, self.now_ns);

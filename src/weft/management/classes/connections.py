@@ -17,15 +17,12 @@ from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
 from weft.management.peers import Peers, session_name
 from weft.management.provider import Provider, Values
-from weft.management.query import Page, Query, Row
+from weft.management.query import RUN, Page, Query, Row
+from weft.management.turns import Turns
 from weft.model.changes import CloseConnection
 from weft.model.errors import Refused
 
 CLOSED_BY_ORDER = 320
-
-
-SESSIONS_SLICE = 100
-"""Connections whose sessions are read at once."""
 
 
 class Connections(Provider):
@@ -38,13 +35,15 @@ class Connections(Provider):
     async def query(self, caller: Caller, query: Query) -> Page:
         word, pattern = (query.contains or "").lower(), query.pattern
         sees_all = caller.sees_all
-        ids = [
-            conn
-            for conn, peer in self._peers.items()
-            if (sees_all or peer.user == caller.user)
-            and (not word or word in peer.name.lower())
-            and (pattern is None or pattern.search(peer.name))
-        ]
+        ids, turns = [], Turns()
+        for conn, peer in list(self._peers.items()):
+            if (
+                (sees_all or peer.user == caller.user)
+                and (not word or word in peer.name.lower())
+                and (pattern is None or pattern.search(peer.name))
+            ):
+                ids.append(conn)
+            await turns.next_row()
         asked = replace(query, contains=None, pattern=None)
         return await kernel_page(self._host, "connections", caller, asked, self._finish, ids)
 
@@ -97,10 +96,10 @@ class Sessions(Provider):
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
         sees_all, peers = caller.sees_all, list(self._peers.items())
-        for start in range(0, len(peers), SESSIONS_SLICE):
+        for start in range(0, len(peers), RUN):
             mine = {
                 conn: peer
-                for conn, peer in peers[start : start + SESSIONS_SLICE]
+                for conn, peer in peers[start : start + RUN]
                 if (sees_all or peer.user == caller.user) and vhost in (None, peer.vhost)
             }
             for row in self._host.engine.sessions(list(mine)):

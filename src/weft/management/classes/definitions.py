@@ -21,9 +21,9 @@ from weft.management.classes.policies import applied_row
 from weft.management.classes.tables import kernel_page
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
-from weft.management.query import SLICE_READ, Page, Query, Row
+from weft.management.query import RUN, Page, Query, Row
 from weft.model.errors import LocalProtocolError, Refused
-from weft.store import Binding
+from weft.store import Binding, Notes
 from weft.store.tables import encode_table
 
 
@@ -39,7 +39,8 @@ class Vhosts(Provider):
         limits = limits_of(self._host.policy, "vhost")
         for name in caller.vhosts():
             counted: Row = dict(zip(("queues", "ready", "unsettled", "connections"), totals[name], strict=True))
-            yield {"name": name, "tag": f"{self._host.name}:{name}", **limits.get(name, {}), **counted}
+            about = {"name": name, "tag": f"{self._host.name}:{name}", **_told_notes(self._host.policy.notes(name))}
+            yield {**about, **limits.get(name, {}), **counted}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         caller.require("administrator")
@@ -47,7 +48,7 @@ class Vhosts(Provider):
             self._host.apply(self._host.topology.add_vhost(name))
             self._manager.on_vhosts()
             self._manager.events.tell("vhost", "created", name)
-        if given := set_limits(self._host, "vhost", name, values):
+        if given := self._note(name, values) | set_limits(self._host, "vhost", name, values):
             self._manager.events.tell("vhost", "changed", name, **given)
         return name
 
@@ -55,12 +56,30 @@ class Vhosts(Provider):
         caller.enter(name)
         await self.create(caller, vhost, name, values)
 
+    def _note(self, name: str, values: Values) -> Row:
+        """Say what is given of it; what was new."""
+        before = _told_notes(self._host.policy.notes(name))
+        given = {what: values[what] for what in before if values.get(what) is not None}
+        if "tags" in given:
+            given["tags"] = list(given["tags"])
+        told = before | given
+        if told == before:
+            return {}
+        queue_type = told["default_queue_type"]
+        self._host.policy.note(name, Notes(told["description"], tuple(told["tags"]), queue_type or None))
+        return {what: value for what, value in given.items() if value != before[what]}
+
     async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:  # noqa: ARG002
         caller.require("administrator")
         caller.enter(name)
         self._host.apply(self._host.topology.delete_vhost(name))
         self._manager.on_vhosts()
         self._manager.events.tell("vhost", "deleted", name)
+
+
+def _told_notes(notes: Notes) -> Row:
+    about: Row = {"description": notes.description, "tags": list(notes.tags)}
+    return about | {"default_queue_type": notes.queue_type}
 
 
 class Exchanges(Provider):
@@ -161,8 +180,8 @@ class Bindings(Provider):
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
         for name in caller.vhosts() if vhost is None else [vhost]:
             bindings = self._host.topology.bindings(name)
-            for start in range(0, len(bindings), SLICE_READ):
-                part = bindings[start : start + SLICE_READ]
+            for start in range(0, len(bindings), RUN):
+                part = bindings[start : start + RUN]
                 for binding, matched in zip(part, self._host.engine.matched(part), strict=True):
                     yield binding_row(binding) | {"matched": matched or 0}
 

@@ -9,7 +9,6 @@ Rule: schema/management.json, classes `policy` and `operator_policy`: everyone w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 
 from weft.management.caller import Caller
@@ -17,6 +16,7 @@ from weft.management.host import AppliedLike
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
 from weft.management.query import Row
+from weft.management.turns import Turns
 from weft.model.changes import Change
 from weft.model.errors import Refused
 from weft.store import ResourcePolicy
@@ -87,9 +87,10 @@ class PoliciesClass(Provider):
 
     async def _apply(self, parts: Iterator[list[Change]]) -> None:
         """Tens of thousands of queues may change: messages have their turn between two parts."""
+        turns = Turns()
         for changes in parts:
             self._host.apply(changes)
-            await asyncio.sleep(0)
+            await turns.give_way()
 
     def _require(self, caller: Caller) -> None:
         caller.require("administrator" if self._operator else "policymaker")

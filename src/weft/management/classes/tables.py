@@ -1,7 +1,7 @@
 """Queries that the kernel answers from its own tables.
 
 Owns the translation of a `Query` into a scan of the kernel's table, and finishing the few rows of its answer.
-It must not make a row that is not on the page, nor hold the loop for longer than a slice: fifty thousand queues are
+It must not make a row that is not on the page, nor hold the loop for longer than a part: fifty thousand queues are
 looked at in parts, sorted on another thread, and messages flow in between.
 Rule: docs/decisions/0017-pages-in-parts.md; regular expressions and conditions on single values are looked at here.
 """
@@ -16,12 +16,17 @@ from itertools import islice
 from weft._kernel import Engine, Scan
 from weft.management.caller import Caller
 from weft.management.host import Host
-from weft.management.query import SLICE, Page, Query, Row, cut
+from weft.management.query import Page, Query, Row, cut
+from weft.management.turns import Turns
 
-LOOK = 4_096
-"""Rows of a table that are looked at in one turn of the loop: some tenths of a millisecond."""
-MATCH = 500
-"""Names that a regular expression is tried on in one turn."""
+LOOK = 1_024
+"""Rows of a table that are looked at together: a part's work."""
+CHOOSE_MAX = 4_096
+"""More rows than this are sorted on another thread."""
+MATCH = 64
+"""Names that a regular expression is tried on together."""
+READ = 4
+"""Rows that are read and finished together."""
 
 
 async def kernel_page(
@@ -43,12 +48,13 @@ async def kernel_page(
     total, matched = scan.found()
     if query.pattern is not None:
         matched = await _keep(scan, query.pattern, matched)
-    chosen = await asyncio.to_thread(scan.choose) if scan.held() > LOOK else scan.choose()
+    chosen = await asyncio.to_thread(scan.choose) if scan.held() > CHOOSE_MAX else scan.choose()
     rows: list[Row] = []
-    for start in range(0, len(chosen), SLICE):
-        made = map(finish, host.engine.rows(table, chosen[start : start + SLICE]))
+    turns = Turns()
+    for start in range(0, len(chosen), READ):
+        made = map(finish, host.engine.rows(table, chosen[start : start + READ]))
         rows += (row for row in made if all(row.get(key) == value for key, value in query.where.items()))
-        await asyncio.sleep(0)
+        await turns.next_row()
     if query.where:
         matched = len(rows)
         rows = list(islice(rows, query.offset, None if query.count is None else query.offset + query.count))
@@ -57,15 +63,17 @@ async def kernel_page(
 
 async def looked(engine: Engine, scan: Scan) -> None:
     """Look at the whole table, and let messages pass now and then."""
-    while engine.look(scan, LOOK):  # noqa: ASYNC110 - nobody else brings it to an end
-        await asyncio.sleep(0)
+    turns = Turns()
+    while engine.look(scan, LOOK):
+        await turns.next_row()
 
 
 async def _keep(scan: Scan, pattern: re.Pattern[str], found: int) -> int:
     """Keep what a regular expression finds; how many."""
     kept: list[int] = []
+    turns = Turns()
     for start in range(0, found, MATCH):
         kept += (start + at for at, name in enumerate(scan.names(start, MATCH)) if pattern.search(name))
-        await asyncio.sleep(0)
+        await turns.next_row()
     scan.keep(kept)
     return len(kept)

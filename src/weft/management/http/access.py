@@ -14,11 +14,12 @@ from typing import Any
 from aiohttp import web
 
 from weft.management.classes.users import topic_name
-from weft.management.definitions import export, import_, read_hash
+from weft.management.definitions import export, import_, read_hash, read_tags, read_vhost
 from weft.management.http import rabbit
 from weft.management.http.request import BODY_BYTES_MAX, Ask, document, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query
+from weft.management.reading import json_object
 from weft.model.errors import Refused
 
 # virtual hosts
@@ -35,9 +36,9 @@ async def _get_vhost(ask: Ask) -> web.Response:
 
 async def _put_vhost(ask: Ask) -> web.Response:
     name = ask.part("vhost")
-    await ask.body()
+    values = read_vhost(await ask.body())
     is_new = name not in ask.site.manager.host.policy.vhosts()
-    await ask.site.manager.create(ask.caller, "vhost", "/", name, {})
+    await ask.site.manager.create(ask.caller, "vhost", "/", name, values)
     if is_new:
         # Whoever makes a virtual host can use it, as in RabbitMQ.
         await ask.site.manager.create(
@@ -77,11 +78,7 @@ async def _put_user(ask: Ask) -> web.Response:
     body, name = await ask.body(), ask.part("name")
     if "password" not in body and "password_hash" not in body and "tags" not in body:
         raise Refused("the body needs tags, and password or password_hash", 400)
-    tags: Any = body.get("tags", [])
-    if isinstance(tags, str):
-        tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise Refused("'tags' must be a list of strings, or text with commas", 400)
+    tags = read_tags(body.get("tags", []))
     values = {"tags": tags, "password": ask.field(body, "password", str, None)}
     if values["password"] is None and body.get("password_hash"):
         encoded = read_hash(ask.field(body, "password_hash", str, ""), body.get("hashing_algorithm"))
@@ -211,28 +208,27 @@ async def _post_definitions(ask: Ask) -> web.Response:
 
 
 async def _uploaded(ask: Ask) -> dict[str, Any]:
-    import json
-
     form = await ask.request.post()
     part = form.get("file")
     data = part.file.read(BODY_BYTES_MAX) if isinstance(part, web.FileField) else str(part or "").encode()
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the file is not JSON: {error}", 400) from None
-    if not isinstance(value, dict):
-        raise Refused("the file must hold a JSON object", 400)
-    return value
+    return await json_object(data, "the file")
 
 
 _USER = (("password", "string"), ("password_hash", "string"), ("tags", "string"))
 _TOPICS = (("exchange", "string"), ("write", "string"), ("read", "string"))
+_VHOST = (("description", "string"), ("tags", "array"), ("default_queue_type", "string"))
 _RIGHTS = (("configure", "string"), ("write", "string"), ("read", "string"))
 
 ROUTES = (
     Route("GET", "/api/vhosts", _list_vhosts, "Virtual hosts that the user may see.", PAGED),
     Route("GET", "/api/vhosts/{vhost}", _get_vhost, "One virtual host."),
-    Route("PUT", "/api/vhosts/{vhost}", _put_vhost, "Make a virtual host, which the user may use."),
+    Route(
+        "PUT",
+        "/api/vhosts/{vhost}",
+        _put_vhost,
+        "Make a virtual host, which the user may use, or describe it.",
+        body=_VHOST,
+    ),
     Route("DELETE", "/api/vhosts/{vhost}", _delete_vhost, "Delete a virtual host and all that is in it."),
     Route("GET", "/api/vhosts/{vhost}/permissions", _vhost_permissions, "Permissions in a virtual host."),
     Route("GET", "/api/users", _list_users, "All users.", PAGED),

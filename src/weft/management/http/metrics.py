@@ -9,7 +9,6 @@ Rule: names as RabbitMQ's exporter gives them, weft's own beside them (docs/refe
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from weft.management.classes.tables import looked
 from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.query import each
+from weft.management.turns import Turns
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OBJECTS_MAX = 1_000
@@ -75,6 +75,7 @@ async def queues_text(manager: Manager) -> str:
         row for found in await each(scan.choose(), lambda one: engine.rows("queues", [one], columns)) for row in found
     ]
     lines: list[str] = []
+    turns = Turns()
     for column, (name, kind, doc) in _QUEUE.items():
         scale = next((scale for end, scale in _SCALES.items() if column.endswith(end)), 1)
         samples = [(row["vhost"], row["name"], row.get(column)) for row in rows]
@@ -84,7 +85,7 @@ async def queues_text(manager: Manager) -> str:
             if value is not None
         )
         lines += _family(name, kind, doc, told)
-        await asyncio.sleep(0)
+        await turns.give_way()
     by_type = (
         (f'{{type="{_escape(name)}",quantile="{share}"}}', us / 1e6)
         for name, _, row in engine.types()

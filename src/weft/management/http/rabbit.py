@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.management.definitions import told_vhost
 from weft.management.query import Row
 
 QUEUE_NAMES = {
@@ -227,11 +228,7 @@ def vhost(row: Row) -> dict[str, Any]:
     """A virtual host."""
     ready, unsettled = row["ready"], row["unsettled"]
     return {
-        "name": row["name"],
-        "description": "",
-        "tags": [],
-        "default_queue_type": "classic",
-        "metadata": {"description": "", "tags": []},
+        **told_vhost(row["name"], row["description"], row["tags"], row["default_queue_type"]),
         "messages": ready + unsettled,
         "messages_ready": ready,
         "messages_unacknowledged": unsettled,

@@ -7,7 +7,6 @@ Rule: wrong input is a `Refused` with a status and a sentence, never a traceback
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.query import COUNT_MAX, Page, Query, Row, each
 from weft.management.rates import Rates
+from weft.management.reading import json_object
 from weft.management.writing import json_document
 from weft.model.errors import ConfigError, Refused
 
@@ -62,13 +62,7 @@ class Ask:
         data = await self.request.read()
         if not data:
             return {}
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise Refused(f"the body is not JSON: {error}", 400) from None
-        if not isinstance(value, dict):
-            raise Refused("the body must be a JSON object", 400)
-        return value
+        return await json_object(data, "the body")
 
     def field(self, body: dict[str, Any], name: str, kind: type, default: Any) -> Any:
         """A value of the body, checked for its type."""

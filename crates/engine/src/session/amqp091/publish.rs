@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use weft_wire::amqp091::frame::{self, FRAME_BODY, FRAME_HEADER, Frame};
-use weft_wire::amqp091::properties::Peek;
+use weft_wire::amqp091::properties::{Peek, has_type};
 use weft_wire::amqp091::{Method, reply};
 
 use super::consume::REPLY_QUEUE;
@@ -255,6 +255,7 @@ impl Session {
             publisher: io.id.raw(),
             copied: !extras.more_keys.is_empty(),
             relayed: false,
+            untyped: !has_type(head),
             arrived_us,
             serial,
         };

@@ -108,7 +108,7 @@ impl Session {
         let names = inlet.memory.names_or(broker, &way);
         let mut message = match inner {
             Some((own, content)) => {
-                let traits = Traits { priority: own.priority.unwrap_or(0), ..traits };
+                let traits = Traits { priority: own.priority.unwrap_or(0), untyped: false, ..traits };
                 let head = carried.head_amqp091(&own, &mut inlet.buffers);
                 Message::with_own_head(Kind::Amqp091, names, traits, head, content, charge)
             }

@@ -37,7 +37,8 @@ pub(super) fn traits_of(
     properties: &PropertiesPeek<'_>,
 ) -> Result<Traits, DecodeError> {
     let (arrived_us, serial) = broker.stamp();
-    let mut traits = Traits { publisher: io.id.raw(), arrived_us, serial, ..Traits::default() };
+    let untyped = properties.subject.is_none();
+    let mut traits = Traits { publisher: io.id.raw(), untyped, arrived_us, serial, ..Traits::default() };
     if let Some(span) = head.header {
         let header = header_of(span.of(head_bytes))?;
         traits.durable = header.durable;

@@ -1,0 +1,81 @@
+"""Long work in short parts, so that messages need not wait for it.
+
+Owns the order in which parts of management's work have the loop. Whoever has much to do asks after every few rows
+whether its part is over, and gives way then; it goes on when everything that arrived meanwhile was read, routed and
+written, and all others with long work had a part of theirs.
+It must not know what the work is.
+Rule: docs/decisions/0033-one-part-at-a-time.md; a part is over after `PART_NS`, and parts never follow each other
+without a look at all sockets, however many work at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import monotonic_ns
+from weakref import WeakKeyDictionary
+
+PART_NS = 100_000
+"""What a part may take, and the longest that one row takes beyond it."""
+
+
+class Turns:
+    """The parts of one piece of work."""
+
+    __slots__ = ("_end_ns",)
+
+    def __init__(self) -> None:
+        self._end_ns = monotonic_ns() + PART_NS
+
+    @property
+    def is_over(self) -> bool:
+        """Has this part taken its time?"""
+        return monotonic_ns() >= self._end_ns
+
+    async def give_way(self) -> None:
+        """Let all others go first, then begin another part."""
+        await _gate().passed()
+        self._end_ns = monotonic_ns() + PART_NS
+
+    async def next_row(self) -> None:
+        """Give way if this part is over."""
+        if monotonic_ns() >= self._end_ns:
+            await self.give_way()
+
+
+class _Gate:
+    """Lets one part pass at a time, in the order of asking, with two turns of the loop between them: in the first
+    sockets are read, in the second what follows from that is written.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call_soon = loop.call_soon
+        self._new = loop.create_future
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def passed(self) -> asyncio.Future[None]:
+        """Done when it is this one's turn."""
+        mine = self._new()
+        self._waiting.append(mine)
+        if len(self._waiting) == 1:
+            self._call_soon(self._call_soon, self._open)
+        return mine
+
+    def _open(self) -> None:
+        first = self._waiting.popleft()
+        if not first.done():
+            first.set_result(None)
+        if self._waiting:
+            self._call_soon(self._call_soon, self._open)
+
+
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, _Gate] = WeakKeyDictionary()
+"""Of every loop of this process: there is one in a node, and another in each test."""
+
+
+def _gate() -> _Gate:
+    loop = asyncio.get_running_loop()
+    gate = _gates.get(loop)
+    if gate is None:
+        gate = _gates[loop] = _Gate(loop)
+    return gate
