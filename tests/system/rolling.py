@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -64,8 +65,7 @@ direction = "push"
 exchange = "events"
 """
 PAUSE_S = 0.002
-BETWEEN = 200
-"""Messages that must arrive after each step, through whatever versions there are."""
+BETWEEN = 500
 RETRY_S = 0.05
 ARRIVE_S = 60.0
 
@@ -89,8 +89,11 @@ class Outcome:
 class Rolling:
     """Three nodes of one version, and traffic through them."""
 
-    def __init__(self, folder: Path, sources: Path | None) -> None:
-        """`sources` of the version to begin with; None stands for those that run this."""
+    def __init__(self, folder: Path, sources: Path | None, between: int) -> None:
+        """`sources` of the version to begin with; None stands for those that run this. After each step at least
+        `between` messages must arrive, through whatever versions there are.
+        """
+        self._between = between
         self.fabric = Fabric(folder)
         for name in NODES:
             self.fabric.add(name, env=_env(sources))
@@ -157,11 +160,13 @@ class Rolling:
                 properties = pika.BasicProperties(delivery_mode=2, message_id=str(number))
                 channel.basic_publish("events", "news.today", str(number).encode(), properties)
             except (AMQPError, OSError):
+                _hang_up(channel)
                 channel = None
                 self._stop.wait(RETRY_S)
                 continue
             self._confirmed.append(number)
             number += 1
+        _hang_up(channel)
 
     def _connect(self, name: str) -> Any:
         parameters = pika.ConnectionParameters("127.0.0.1", self.fabric.port(name), heartbeat=0)
@@ -194,7 +199,7 @@ class Rolling:
             self.fabric.until_flowing(name, 2)
 
     def _until_more(self) -> None:
-        wanted = len(self._seen) + BETWEEN
+        wanted = len(self._seen) + self._between
 
         def is_there() -> bool:
             self._take()
@@ -203,13 +208,19 @@ class Rolling:
         until(is_there, ARRIVE_S)
 
 
+def _hang_up(channel: Any) -> None:
+    if channel is not None and channel.connection.is_open:
+        with contextlib.suppress(AMQPError, OSError):
+            channel.connection.close()
+
+
 def _env(sources: Path | None) -> dict[str, str] | None:
     return None if sources is None else {"PYTHONPATH": str(sources)}
 
 
-def roll(folder: Path, old: Path | None, new: Path | None, *, back: bool) -> Outcome:
+def roll(folder: Path, old: Path | None, new: Path | None, *, back: bool, between: int = BETWEEN) -> Outcome:
     """From old to new, and back again if that is wanted."""
-    rolling = Rolling(folder, old)
+    rolling = Rolling(folder, old, between)
     try:
         for name in NODES:
             rolling.replace(name, new, "new")

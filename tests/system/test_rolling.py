@@ -20,7 +20,7 @@ CASTAGNOLI = 0x82F63B78
 
 @pytest.mark.slow
 def test_nodes_are_replaced_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    outcome = roll(tmp_path, None, None, back=False)
+    outcome = roll(tmp_path, None, None, back=False, between=50)
     assert outcome.is_good, outcome
     assert [step.split(":")[0] for step in outcome.steps] == [
         f"{name} is new now" for name in ("gateway", "source", "sink")
@@ -40,6 +40,7 @@ def test_what_went_wrong_is_not_called_good(bad: Outcome) -> None:
     assert not bad.is_good
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     node = LivingNode(tmp_path / "data")
     node.channel().queue_declare("q", durable=True)

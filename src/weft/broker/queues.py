@@ -110,7 +110,7 @@ def _typed(wanted: Queue, existing: Queue | None, default: str | None) -> Queue:
     if default is None or default == CLASSIC or not wanted.durable or wanted.auto_delete:
         return wanted
     if existing is not None:
-        default = existing.arguments.get(QUEUE_TYPE, CLASSIC)
+        default = str(existing.arguments.get(QUEUE_TYPE, CLASSIC))
     return replace(wanted, arguments=wanted.arguments | {QUEUE_TYPE: default})
 
 

@@ -25,7 +25,7 @@ async def json_object(data: bytes, what: str) -> dict[str, Any]:
     """The object in this text; Refused if it is none, and `what` says where it came from."""
     try:
         # A byte order mark is passed over, as `json.loads` does it with bytes.
-        return await _Reader(data.decode("utf-8-sig")).object()
+        return await _Reader(data.decode("utf-8-sig")).whole()
     except (ValueError, RecursionError) as error:
         raise Refused(f"{what} is not JSON: {error}", 400) from None
     except _OtherValue:
@@ -44,7 +44,7 @@ class _Reader:
         self._at = 0
         self._turns = Turns()
 
-    async def object(self) -> dict[str, Any]:
+    async def whole(self) -> dict[str, Any]:
         """The object that is all of the text."""
         self._skip()
         is_object = self._text.startswith("{", self._at)
@@ -73,7 +73,7 @@ class _Reader:
         self._skip()
         return name
 
-    async def _member(self) -> object:
+    async def _member(self) -> Any:
         """What a name stands for: the elements of a list one by one, anything else at once."""
         if not self._text.startswith("[", self._at):
             return self._value()

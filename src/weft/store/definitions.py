@@ -162,7 +162,7 @@ class Store:
         return {name: _decode_notes(body) for name, body in self.objects(NOTES).items()}
 
     def put_notes(self, name: str, notes: Notes) -> None:
-        body = {"description": notes.description, "tags": list(notes.tags), "queue_type": notes.queue_type}
+        body: Table = {"description": notes.description, "tags": list(notes.tags), "queue_type": notes.queue_type}
         self.put_object(NOTES, name, body)
 
     # parameters

@@ -51,8 +51,7 @@ pub struct Runs {
 
 impl Default for Runs {
     fn default() -> Self {
-        let none =
-            Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: 0, size: 0, type_id: TypeId::NONE, count: 0 };
+        let none = Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: 0, size: 0, type_id: TypeId::NONE, count: 0 };
         let exchange = ExchangeId::from_raw(0);
         Self { waited: none, settled: none, exchange, published: Counters::default() }
     }
