@@ -87,6 +87,51 @@ CLASSES = (
         ),
     ),
     ManagedClass(
+        "system",
+        "The machine that the node runs on.",
+        scope="node",
+        needs="management",
+        properties=(
+            Field("name", "string", "Its name in the network, as `uname` tells it.", "key"),
+            Field("os_name", "string", "Operating system.", "read"),
+            Field("release", "string", "Its release.", "read"),
+            Field("version", "string", "Its version.", "read"),
+            Field("machine", "string", "Kind of processor.", "read"),
+            Field("cpus", "integer", "Processors.", "read"),
+            Field("memory_bytes", "integer", "Memory.", "read"),
+        ),
+        statistics=(
+            Field("memory_free_bytes", "integer", "Memory that nothing uses.", "gauge"),
+            Field("load", "number", "Processes that ran or wanted to, on the average of a minute.", "gauge"),
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("statistics", "info", "The machine's statistics."),
+        ),
+    ),
+    ManagedClass(
+        "agent",
+        "What answers requests about the node's objects and tells events of them.",
+        scope="node",
+        needs="management",
+        properties=(
+            Field("name", "string", "Name of its node.", "key"),
+            Field("version", "string", "Version of the program.", "read"),
+            Field("schema", "integer", "Version of the form of its events.", "read"),
+            Field("classes", "strings", "Classes that it answers for.", "read"),
+        ),
+        statistics=(
+            Field("requests", "integer", "Requests about objects, those of the node itself included.", "counter"),
+            Field("told", "integer", "Events that were published.", "counter"),
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("statistics", "info", "The agent's statistics."),
+        ),
+    ),
+    ManagedClass(
         "vhost",
         "A virtual host.",
         scope="node",
@@ -619,9 +664,9 @@ CLASSES = (
             Field("value", "map", "What it says.", "write"),
             Field("ephemeral", "boolean", "Does it end with the node that put it?", "create"),
             Field("node", "string", "The node that put it.", "read"),
-            Field("version", "integer", "Grows with each change.", "read"),
         ),
         statistics=(
+            Field("version", "integer", "Grows with each change.", "counter"),
         ),
         operations=(
         ),

@@ -29,6 +29,8 @@ class Manager:
     def __init__(self, host: Host, events: Events) -> None:
         self.host = host
         self.events = events
+        self.requests = 0
+        """Requests about objects so far, those of the node itself included."""
         self.on_vhosts: Callable[[], None] = lambda: None
         """Called when a virtual host was made or deleted."""
         self.tell_statistics: Callable[[], Awaitable[int]] = _tell_none
@@ -103,6 +105,7 @@ class Manager:
     # checks
 
     def _enter(self, caller: Caller, class_name: str, vhost: str | None = None) -> ManagedClass:
+        self.requests += 1
         managed = BY_NAME.get(class_name)
         if managed is None:
             raise Refused(f"no class '{class_name}'; there are {', '.join(BY_NAME)}", 404)

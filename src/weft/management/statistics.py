@@ -18,6 +18,7 @@ from weft.management.classes.queues import types_told
 from weft.management.classes.tables import looked
 from weft.management.events import Events
 from weft.management.manager import Manager
+from weft.management.query import Query
 from weft.management.turns import Turns
 
 SLICE = 4
@@ -64,9 +65,11 @@ class Statistics:
         if not self._events.is_heard:
             return 0
         manager, engine = self._manager, self._manager.host.engine
-        row = manager.read(manager.node, "node", "/", manager.host.name)
-        self._events.tell("node", "statistics", manager.host.name, **_told(row))
-        count, seen = 1, {}
+        count, seen = 0, {}
+        for class_name in ("node", "system", "agent"):
+            (row,) = (await manager.query(manager.node, class_name, Query())).rows
+            self._events.tell(class_name, "statistics", row["name"], **_told(row))
+            count += 1
         scan = Scan("queues")
         await looked(engine, scan)
         ids = scan.choose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ APPENDED = 3
 
 TOLD: dict[str, tuple[str, ...]] = {
     "node": ("statistics",),
+    "system": ("statistics",),
+    "agent": ("statistics",),
     "vhost": ("created",),
     "connection": ("opened", "closed"),
     "session": ("created", "deleted"),
@@ -158,6 +161,11 @@ def life() -> Life:
 
 COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "node": ("here", {"connections": 1, "channels": 1, "duplicate": 1}),
+    "system": (
+        os.uname().nodename,
+        dict(zip(("os_name", "name", "release", "version", "machine"), os.uname(), strict=True)),
+    ),
+    "agent": ("here", {"schema": 1, "classes": [item.name for item in CLASSES]}),
     "vhost": ("v", {"queues": 0, "connections": 0}),
     "connection": ("", {"messages_in": SENT + 1 + APPENDED, "messages_out": SENT + APPENDED, "channels": 1}),
     "session": ("", {"consumers": 3, "unsettled": 0, "published": SENT + 1 + APPENDED}),
@@ -204,6 +212,12 @@ def test_a_class_has_properties_and_statistics(life: Life, item: Any) -> None:
 def test_a_class_tells_of_itself(life: Life, item: Any) -> None:
     kinds = [kind for name, kind, _ in life.events if name == item.name]
     assert set(TOLD[item.name]) <= set(kinds) <= {event.name for event in item.events}
+
+
+def test_the_agent_counts_what_it_told(life: Life) -> None:
+    row = life.rows["agent"]["here"]
+    # One was told after the other, and those that its row counts came before it was read.
+    assert 0 < row["told"] <= len(life.events) < row["requests"] + row["told"]
 
 
 def test_types_of_messages_have_latencies(life: Life) -> None:

@@ -16,6 +16,7 @@ from weft.management.classes.parameters import GlobalParameters, Parameters
 from weft.management.classes.policies import PoliciesClass
 from weft.management.classes.queues import Queues, Streams
 from weft.management.classes.rules import Rules
+from weft.management.classes.system import Agent, System
 from weft.management.classes.transactions import Transactions
 from weft.management.classes.users import PermissionsClass, TopicPermissions, Users
 from weft.management.manager import Manager
@@ -25,6 +26,8 @@ from weft.management.peers import Peers
 def register_classes(manager: Manager, peers: Peers) -> None:
     """Let a manager answer for everything the node knows by itself."""
     manager.register("node", NodeClass(manager, peers))
+    manager.register("system", System())
+    manager.register("agent", Agent(manager))
     manager.register("rule", Rules(manager))
     manager.register("vhost", Vhosts(manager))
     manager.register("connection", Connections(manager, peers))
