@@ -17,7 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from .conftest import Connect
-from .support import Consumer, publish, receive, take_all, wait_depth
+from .support import Consumer, channel_error, publish, receive, take_all, wait_depth
 
 Name = Callable[..., str]
 
@@ -59,6 +59,23 @@ def test_message_limit_expires_that_message(channel: BlockingChannel, name: Name
     got = receive(channel, queue, 2)
     assert [each.body for each in got] == [b"long", b"no limit"]
     assert got[0].properties.expiration == "60000"
+
+
+def test_a_limit_of_more_than_ten_years_is_refused(channel: BlockingChannel, name: Name) -> None:
+    queue = declare(channel, name)
+    with channel_error(406, "invalid expiration"):
+        publish(channel, queue, b"x", expiration="315360000001")
+        channel.queue_declare(queue, passive=True)
+
+
+def test_what_expired_behind_another_is_not_counted_once_that_is_taken(channel: BlockingChannel, name: Name) -> None:
+    queue = declare(channel, name)
+    publish(channel, queue, b"first")
+    publish(channel, queue, b"short", expiration="1")
+    publish(channel, queue, b"last")
+    time.sleep(0.05)
+    got, _, body = channel.basic_get(queue, auto_ack=True)
+    assert (body, got.message_count) == (b"first", 1)
 
 
 @pytest.mark.parametrize(("queue_ms", "message_ms"), [(100, "60000"), (60_000, "100")])

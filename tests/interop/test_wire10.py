@@ -231,6 +231,20 @@ def test_flow_with_echo_is_answered(peer: Raw10, queue: str) -> None:
     assert answer.field(4) == 0
 
 
+def test_a_settled_message_to_nowhere_ends_its_anonymous_link(peer: Raw10) -> None:
+    """Nothing else could tell the sender (anonymous terminus extension, section 2.2.2)."""
+    fields = ["anonymous", uint(0), False, None, None, Described(ulong(0x28), []), Described(ulong(0x29), [])]
+    peer.perform(raw10.ATTACH, *fields, None, False, uint(0))
+    peer.expect(raw10.ATTACH)
+    to = encode(Described(ulong(0x73), [None, None, "/queues/nowhere"]))
+    peer.transfer(0, 0, to + message(b"x"))
+    assert int(peer.expect(raw10.DISPOSITION).field(4).descriptor) == 0x25
+    peer.transfer(0, 1, to + message(b"x"), tag=b"tag", settled=True)
+    detach = peer.expect(raw10.DETACH)
+    assert raw10.condition(detach) == "amqp:not-found"
+    assert {str(key): value for key, value in detach.field(2).value[2].items()} == {"delivery-tag": b"tag"}
+
+
 # --- links that come back ---
 
 

@@ -133,6 +133,7 @@ def publish_then(*frames: bytes) -> Send:
 
 HARD: list[tuple[str, Send, int, int, int]] = [
     ("channel-not-open", lambda peer: peer.call(7, S.Basic.Qos()), 504, 60, 10),
+    ("closing-what-is-not-open", lambda peer: peer.call(7, S.Channel.Close(200, "", 0, 0)), 504, 20, 40),
     ("channel-opened-twice", call(S.Channel.Open()), 504, 20, 10),
     ("channel-zero", lambda peer: peer.call(0, S.Channel.Open()), 504, 20, 10),
     ("basic-on-channel-zero", lambda peer: peer.call(0, S.Basic.Qos()), 504, 60, 10),

@@ -368,16 +368,40 @@ fn any_outcome(random: &mut Random) -> Outcome<'static> {
     }
 }
 
+fn any_received(random: &mut Random) -> DeliveryState<'static> {
+    let (section_number, section_offset) = (any_number(random), any_number(random).into());
+    DeliveryState::Received(Received { section_number, section_offset })
+}
+
+/// What a peer says that it has not settled: tags as nodes make them, and as `any_transfer` does.
+fn any_unsettled(random: &mut Random) -> MapBuf {
+    let mut map = MapBuf::new();
+    for _ in 0..random.below(6) {
+        let tag = random.below(9) as u32;
+        let tag = if random.one_in(2) { tag.to_be_bytes().to_vec() } else { vec![tag as u8] };
+        match random.below(3) {
+            0 => map.put(Value::Binary(&tag), Value::Null),
+            1 => map.put_with(Value::Binary(&tag), |out| any_received(random).put(out)),
+            _ => map.put_with(Value::Binary(&tag), |out| any_outcome(random).put(out)),
+        };
+    }
+    map
+}
+
 /// A link on a handle that is in use, mostly, under a name that other links may have.
 fn any_attach(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
     let name = random.pick(&["a", "b", "0-1", "1-0"]);
     let address = any_address(random);
+    let map = any_unsettled(random);
+    let unsettled = Some(map.as_map()).filter(|_| random.one_in(2));
+    let incomplete_unsettled = random.one_in(5);
     if random.one_in(2) {
         let dynamic = random.one_in(5);
         let source = Some(Source { address: address.filter(|_| !dynamic), dynamic, ..Source::default() });
         let snd_settle_mode = if random.one_in(3) { SenderSettleMode::Settled } else { SenderSettleMode::Mixed };
         let role = Role::Receiver;
-        return written(channel, &Attach { name, handle, role, source, snd_settle_mode, ..Attach::default() });
+        let attach = Attach { name, handle, role, source, snd_settle_mode, ..Attach::default() };
+        return written(channel, &Attach { unsettled, incomplete_unsettled, ..attach });
     }
     let target = match random.below(5) {
         0 => AttachTarget::Coordinator(Coordinator::default()),
@@ -387,7 +411,8 @@ fn any_attach(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
     let second = random.one_in(3);
     let rcv_settle_mode = if second { ReceiverSettleMode::Second } else { ReceiverSettleMode::First };
     let attach = Attach { name, handle, rcv_settle_mode, target: Some(target), ..Attach::default() };
-    written(channel, &Attach { initial_delivery_count: Some(any_number(random)), ..attach })
+    let initial_delivery_count = Some(any_number(random));
+    written(channel, &Attach { initial_delivery_count, unsettled, incomplete_unsettled, ..attach })
 }
 
 fn any_transfer(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
@@ -400,9 +425,14 @@ fn any_transfer(random: &mut Random, channel: u16, handle: u32) -> Vec<u8> {
         delivery_tag: Some(&tag),
         settled: Some(random.one_in(2)),
         more: random.one_in(5),
-        resume: random.one_in(20),
+        resume: random.one_in(8),
         aborted: random.one_in(20),
-        state: Some(in_transaction).filter(|_| random.one_in(8)),
+        state: match random.below(16) {
+            0 | 1 => Some(in_transaction),
+            2 => Some(any_received(random)),
+            3 => Some(DeliveryState::Outcome(any_outcome(random))),
+            _ => None,
+        },
         ..Transfer::default()
     };
     let mut payload = Vec::new();
@@ -436,14 +466,17 @@ fn any_frame(random: &mut Random) -> Vec<u8> {
     match kind {
         0 if random.one_in(4) => written(channel, &Begin::default()),
         0 => written(channel, &End::default()),
-        1 => written(channel, &Detach { handle, closed: random.one_in(2), error: None }),
+        1 => written(channel, &Detach { handle, closed: random.one_in(3), error: None }),
         2 | 3 => any_attach(random, channel, handle),
         4..=19 => {
             let flow = Flow { incoming_window: 50, outgoing_window: 9, drain: random.one_in(3), ..Flow::default() };
             let (link_credit, echo) = (Some(any_number(random)), random.one_in(4));
             let delivery_count = Some(any_number(random)).filter(|_| random.one_in(3));
             let handle = Some(handle).filter(|_| !random.one_in(5));
-            written(channel, &Flow { handle, delivery_count, link_credit, echo, ..flow })
+            let (mut map, txn_id) = (MapBuf::new(), (random.below(3) as u64).to_be_bytes());
+            map.put(Value::Symbol("txn-id"), Value::Binary(&txn_id));
+            let properties = Some(map.as_map()).filter(|_| random.one_in(4));
+            written(channel, &Flow { handle, delivery_count, link_credit, echo, properties, ..flow })
         }
         20..=25 => {
             let txn_id = (random.below(3) as u64).to_be_bytes();

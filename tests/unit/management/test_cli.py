@@ -61,6 +61,33 @@ async def test_messages(node: weft.Node, weft_command) -> None:  # type: ignore[
     assert (rows["work"], rows["dead"]) == (1, 2)
 
 
+async def test_transactions_in_doubt(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    """Prepared by a coordinator that is gone: one is carried out by hand, one undone, one has no text as its name."""
+    node.declare_queue("paid")
+    async with weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric, fabric.session() as session:
+        for identity in (b"shop/1", b"shop/2", b"\xff\x00"):
+            transaction = await session.transaction().begin()
+            await transaction.send(session.sender("paid"), identity)
+            await transaction.prepare(identity)
+    code, text = await weft_command(
+        "ctl", "list", "transaction", "--columns", "name,user,messages,held", "--sort", "name"
+    )
+    rows = [line.split() for line in text.splitlines()]
+    assert (code, rows[0]) == (0, ["NAME", "USER", "MESSAGES", "HELD"])
+    assert rows[1:] == [[name, "guest", "1", "0"] for name in ("0xff00", "shop/1", "shop/2")]
+    assert (await weft_command("ctl", "call", "transaction", "shop/1", "commit"))[0] == 0
+    assert (await weft_command("ctl", "call", "transaction", "shop/2", "rollback"))[0] == 0
+    assert (await weft_command("ctl", "call", "transaction", "0xff00", "commit"))[0] == 0
+    code, text = await weft_command("ctl", "call", "transaction", "shop/1", "commit")
+    assert (code, "shop/1" in text) == (1, True)
+    assert (await weft_command("ctl", "call", "transaction", "shop/2", "forget"))[0] == 1
+    code, text = await weft_command("ctl", "--json", "list", "transaction")
+    assert (code, json.loads(text)) == (0, [])
+    assert {row["name"]: row["ready"] for row in node.snapshot()["queues"]}["paid"] == 2
+    async with node.receive("paid") as receiver:
+        assert [bytes((await anext(receiver)).body) for _ in range(2)] == [b"shop/1", b"\xff\x00"]
+
+
 async def test_scale_in_its_four_senses(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
     node.declare_queue("held")
     for _ in range(5):

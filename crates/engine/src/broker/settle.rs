@@ -154,6 +154,10 @@ impl Broker {
         queue.unsettled += 1;
         queue.counters.delivered += 1;
         queue.counters.redelivered += u64::from(entry.redelivered);
+        // The caller tells how many are left: none that has expired behind the one that left.
+        while let Some(entry) = queue.pop_expired(now_ns) {
+            self.dying.push_back(Dying::new(id, entry, Reason::Expired));
+        }
         self.note_waited(id, &entry.message, entry.since_ns);
         if self.spans.is_some() {
             self.note_span(id, &entry);

@@ -117,10 +117,6 @@ impl Session {
             }
             // The last words of a channel that both sides closed at once.
             Method::ChannelCloseOk => Ok(Step::Done(0)),
-            Method::ChannelClose { .. } => {
-                Method::ChannelCloseOk.encode_frame(number, &mut io.output);
-                Ok(Step::Done(0))
-            }
             _ => Err(Fault::connection(reply::CHANNEL_ERROR, format!("expected 'channel.open' on channel {number}"))),
         }
     }

@@ -95,7 +95,8 @@ impl Confirms {
 }
 
 fn write_nack(number: u16, delivery_tag: u64, out: &mut Vec<u8>) {
-    Method::BasicNack { delivery_tag, multiple: false, requeue: false }.encode_frame(number, out);
+    // What is to be done with it is the publisher's to say; the flag has its default.
+    Method::BasicNack { delivery_tag, multiple: false, requeue: true }.encode_frame(number, out);
 }
 
 impl Session {
@@ -181,7 +182,7 @@ mod tests {
         confirms.send(1, &mut out, true);
         let mut expected = Vec::new();
         Method::BasicAck { delivery_tag: 2, multiple: true }.encode_frame(1, &mut expected);
-        Method::BasicNack { delivery_tag: 3, multiple: false, requeue: false }.encode_frame(1, &mut expected);
+        Method::BasicNack { delivery_tag: 3, multiple: false, requeue: true }.encode_frame(1, &mut expected);
         Method::BasicAck { delivery_tag: 4, multiple: false }.encode_frame(1, &mut expected);
         assert_eq!(out, expected);
     }

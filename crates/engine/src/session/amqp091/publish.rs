@@ -22,6 +22,9 @@ use crate::message::{Body, Gatherer, Kind, Message, Name, Traits};
 use crate::routing::ExchangeId;
 use crate::routing::matches::Trail;
 
+/// The longest time to live, ten years, as queues have it and RabbitMQ.
+const EXPIRATION_MS_MAX: u64 = 315_360_000_000;
+
 /// Bytes of a content header frame's payload before the properties: class, weight, body size.
 const HEADER_FIXED: usize = 12;
 
@@ -398,7 +401,9 @@ fn content_header<'a>(frame: &Frame<'a>) -> Result<frame::ContentHeader<'a>, Fau
 
 fn expiration_ms(text: &[u8]) -> Result<u64, Fault> {
     let value = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    value.ok_or_else(|| Fault::channel(reply::PRECONDITION_FAILED, format!("invalid expiration '{}'", show(text))))
+    value
+        .filter(|ms| *ms <= EXPIRATION_MS_MAX)
+        .ok_or_else(|| Fault::channel(reply::PRECONDITION_FAILED, format!("invalid expiration '{}'", show(text))))
 }
 
 fn syntax(text: &str) -> Fault {

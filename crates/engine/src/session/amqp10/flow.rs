@@ -52,7 +52,10 @@ impl Session {
             return Ok(());
         };
         let (mut drain, handle) = (false, channel.ours(theirs));
-        let transaction = self.acquires_in((number, handle), flow)?;
+        let transaction = match channel.link(handle) {
+            Some(Link::Out(_)) => self.acquires_in((number, handle), flow)?,
+            _ => None,
+        };
         let Some(channel) = self.channel(number) else { return Ok(()) };
         match channel.link(handle) {
             Some(Link::Out(outlet)) => {

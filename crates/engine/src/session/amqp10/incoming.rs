@@ -25,7 +25,7 @@ const HEAD_BYTES_GUESS: usize = 4 << 10;
 /// What is known of a delivery besides its message.
 pub(super) struct Delivery {
     pub id: u32,
-    /// Kept only where the peer settles last.
+    /// Kept only where the peer settles last, or where nothing but the end of the link could tell it of a mistake.
     pub tag: Box<[u8]>,
     pub settled: bool,
     pub second: bool,
@@ -288,7 +288,8 @@ fn delivery_of(inlet: &Inlet, handle: u32, transfer: &Transfer<'_>) -> Result<De
         return Err(Fault::link(handle, condition::NOT_ALLOWED, text));
     }
     let second = inlet.second && transfer.rcv_settle_mode != Some(ReceiverSettleMode::First) && !settled;
-    let tag = if second { tag.into() } else { Box::default() };
+    let kept = second || settled && matches!(inlet.goal, Goal::Anonymous);
+    let tag = if kept { tag.into() } else { Box::default() };
     Ok(Delivery { id, tag, settled, second, batchable: transfer.batchable, transaction: None })
 }
 

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use weft_wire::amqp10::{Detach, Symbol, condition, encode};
+use weft_wire::amqp10::{Detach, Error, MapBuf, Symbol, Value, condition, encode};
 
 use super::head::Stamp;
 use super::incoming::Partial;
@@ -268,11 +268,32 @@ impl Session {
         self.write_detach(io, place, true, condition, text);
     }
 
+    /// Detaches a link because of one of its deliveries, and says of which.
+    pub(super) fn detach_by(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        tag: &[u8],
+        (condition, text): (Symbol<'_>, &str),
+    ) {
+        self.send_owed(io, broker);
+        let mut info = MapBuf::new();
+        info.put(Value::Symbol("delivery-tag"), Value::Binary(tag));
+        let error = Error { info: Some(info.as_map()), ..error_of(condition, text) };
+        self.report_detached(io, broker, place, Some(&error), true);
+        self.drop_link(io, broker, place, false, true);
+        self.write_detach_error(io, place, true, error);
+    }
+
     pub(super) fn write_detach(&mut self, io: &mut Io, place: Place, closed: bool, condition: Symbol<'_>, text: &str) {
+        self.write_detach_error(io, place, closed, error_of(condition, text));
+    }
+
+    fn write_detach_error(&mut self, io: &mut Io, place: Place, closed: bool, error: Error<'_>) {
         if let Some(channel) = self.channel(place.0) {
             channel.put(place.1, Link::Closing);
-            let error = Some(error_of(condition, text));
-            encode(&mut io.output, place.0, &Detach { handle: place.1, closed, error });
+            encode(&mut io.output, place.0, &Detach { handle: place.1, closed, error: Some(error) });
         }
     }
 

@@ -206,7 +206,8 @@ impl Session {
         }
     }
 
-    /// A message whose address leads nowhere.
+    /// A message whose address leads nowhere. A sender that waits for no answer is told by the end of its link
+    /// (the anonymous terminus extension, section 2.2.2).
     pub(super) fn refuse_message(
         &mut self,
         io: &mut Io,
@@ -216,8 +217,19 @@ impl Session {
         verdict: Verdict,
     ) {
         broker.totals.unroutable += 1;
+        if let (true, Verdict::Rejected { condition, text }) = (delivery.settled, &verdict)
+            && self.is_anonymous(place)
+        {
+            return self.detach_by(io, broker, place, &delivery.tag, (*condition, text));
+        }
         let verdict = self.turn_down(io, broker, place, verdict);
         self.answer_delivery(io, place, delivery, verdict);
+    }
+
+    /// Do the messages of this link name their own addresses?
+    fn is_anonymous(&mut self, place: Place) -> bool {
+        let link = self.channel(place.0).and_then(|channel| channel.link(place.1));
+        matches!(link, Some(Link::In(inlet)) if matches!(inlet.goal, Goal::Anonymous))
     }
 
     /// Into its transaction, or straight to the queues.
