@@ -1,9 +1,11 @@
-"""What a hop from one node to another costs in CPU, beside one node's own work, and beside RabbitMQ's shovel.
+"""What a hop from one node to another costs in CPU, beside one node's own work, and beside RabbitMQ's ways to do it.
 
-A program of its own: fills a queue at a source node and waits until a queue route (a shovel, between two RabbitMQs) has
-moved everything into a queue of the destination, acknowledged. The same without a route tells what filling costs; the
-difference is the hop. One JSON object is printed, in microseconds of CPU per message, user and system time of both
-brokers together. It must treat both products alike: same publisher, same messages, same credit.
+A program of its own. *Flowing*: a publisher at one node and a consumer at another, which acknowledges, with a queue
+route (a shovel, a federated queue) between them; the same publisher and consumer at one node tell what is its own work,
+and the difference is the hop. The publisher is never far ahead, so that no queue grows. *Waiting*: a queue is filled
+faster than the route moves it, up to everything, and nobody consumes at the destination; beside it one node's queue is
+filled, then emptied. One JSON object is printed, in microseconds of CPU per message, user and system time of all
+brokers together. It must treat all products alike: same clients, same messages, same credit.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pika
@@ -28,10 +33,15 @@ from interop.raw091 import RawConnection
 BODY = b"x" * 1024
 PROPERTIES = spec.BasicProperties(content_type="text/plain")
 CREDIT = 1_000
+AHEAD_MAX = 4_000
+"""Messages that a flow's publisher is ahead of its consumer: enough that neither waits for the other's every step."""
 CHUNK_BYTES = 65_536
 QUEUE = "q"
 WAIT_S = 300.0
+PAUSE_S = 0.001
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+FRAMES_PER_MESSAGE = 3
+FRAME_HEAD = struct.Struct(">BHL")
 
 LINK = """
 [node]
@@ -68,12 +78,12 @@ def channel_to(broker: peers.Peer) -> Iterator[pika.adapters.blocking_connection
     connection.close()
 
 
-def wait_for(check: Callable[[], bool]) -> None:
+def wait_for(check: Callable[[], bool], pause_s: float = 0.05) -> None:
     deadline = time.monotonic() + WAIT_S
     while not check():
         if time.monotonic() > deadline:
             raise SystemExit("the messages did not arrive")
-        time.sleep(0.05)
+        time.sleep(pause_s)
 
 
 def depth(broker: peers.Peer, queue: str) -> int:
@@ -81,7 +91,7 @@ def depth(broker: peers.Peer, queue: str) -> int:
         return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
-def publish(broker: peers.Peer, count: int) -> None:
+def publish(broker: peers.Peer, count: int, may_go_on: Callable[[int], bool] = lambda _sent: True) -> None:
     """Transient messages, encoded once, a chunk at a time."""
     one = b"".join(
         part.marshal()
@@ -97,6 +107,8 @@ def publish(broker: peers.Peer, count: int) -> None:
         connection.open_channel()
         connection.socket.settimeout(WAIT_S)
         for start in range(0, count, per_chunk):
+            if not may_go_on(start):
+                wait_for(lambda start=start: may_go_on(start), PAUSE_S)
             connection.send(one * min(per_chunk, count - start))
         # Answered after everything before it was taken.
         connection.call(1, spec.Channel.Close(200, "", 0, 0))
@@ -104,83 +116,159 @@ def publish(broker: peers.Peer, count: int) -> None:
             pass  # blocked and unblocked again: the broker holds a flood to what its disk takes
 
 
-def drain(broker: peers.Peer, queue: str, count: int) -> None:
-    """Take everything, acknowledged a quarter of the credit at a time; frames are counted by their bytes."""
-    deliver = spec.Basic.Deliver("tag", 1, exchange="", routing_key=queue)
-    parts = (frame.Method(1, deliver), frame.Header(1, len(BODY), PROPERTIES), frame.Body(1, BODY))
-    size = sum(len(part.marshal()) for part in parts)
-    with RawConnection(broker.host, broker.port) as connection:
-        connection.open()
-        connection.open_channel()
-        connection.call(1, spec.Basic.Qos(prefetch_count=CREDIT))
-        connection.expect(spec.Basic.QosOk)
-        connection.call(1, spec.Basic.Consume(queue=queue, consumer_tag="tag"))
-        # Its answer is read with the first deliveries, whose bytes follow it.
-        read, acked = -len(frame.Method(1, spec.Basic.ConsumeOk("tag")).marshal()), 0
-        connection.socket.settimeout(WAIT_S)
+class Drain:
+    """Takes messages from a queue, acknowledged a quarter of the credit at a time."""
+
+    def __init__(self, broker: peers.Peer, queue: str) -> None:
+        self._connection = RawConnection(broker.host, broker.port)
+        self._connection.open()
+        self._connection.open_channel()
+        self._connection.call(1, spec.Basic.Qos(prefetch_count=CREDIT))
+        self._connection.expect(spec.Basic.QosOk)
+        self._connection.call(1, spec.Basic.Consume(queue=queue, consumer_tag="tag"))
+        self._connection.socket.settimeout(WAIT_S)
+        self.taken = 0
+
+    def run(self, count: int) -> None:
+        """Take so many. All are as long as the first, so that bytes tell how many there are."""
+        # The answer to basic.consume is read with the first deliveries, whose bytes follow it.
+        front = len(frame.Method(1, spec.Basic.ConsumeOk("tag")).marshal())
+        data, size, acked = b"", None, 0
+        while size is None:
+            data += self._connection.socket.recv(1 << 18)
+            size = message_bytes(data[front:])
+        read = len(data) - front
         while acked < count:
-            read += len(connection.socket.recv(1 << 18))
-            taken = read // size
-            if taken - acked >= CREDIT // 4 or taken == count:
-                connection.call(1, spec.Basic.Ack(taken, multiple=True))
-                acked = taken
-        connection.call(1, spec.Channel.Close(200, "", 0, 0))
-        connection.expect(spec.Channel.CloseOk)
+            self.taken = read // size
+            if self.taken - acked >= CREDIT // 4 or self.taken == count:
+                self._connection.call(1, spec.Basic.Ack(self.taken, multiple=True))
+                acked = self.taken
+            else:
+                read += len(self._connection.socket.recv(1 << 18))
+        if read != count * size:
+            raise SystemExit(f"{read} bytes are not {count} messages of {size}")
+        self._connection.call(1, spec.Channel.Close(200, "", 0, 0))
+        self._connection.expect(spec.Channel.CloseOk)
+        self._connection.socket.close()
 
 
-def alone(broker: peers.Peer, count: int) -> tuple[float, float]:
-    """CPU of filling a queue, and of emptying it."""
-    with channel_to(broker) as channel:
-        channel.queue_declare(QUEUE, durable=True)
+def message_bytes(data: bytes) -> int | None:
+    """Bytes of the three frames that a message is delivered in; None if they are not all there."""
+    at = 0
+    for _ in range(FRAMES_PER_MESSAGE):
+        if at + FRAME_HEAD.size > len(data):
+            return None
+        at += FRAME_HEAD.size + FRAME_HEAD.unpack_from(data, at)[2] + 1
+    return at if at <= len(data) else None
+
+
+def flow(brokers: list[peers.Peer], queue: str, count: int) -> float:
+    """CPU of all brokers while messages are published at the first and taken from a queue of the last."""
+    drain = Drain(brokers[-1], queue)
+    start = cpu_s(*brokers)
+    consumer = threading.Thread(target=drain.run, args=(count,))
+    consumer.start()
+    publish(brokers[0], count, lambda sent: sent - drain.taken < AHEAD_MAX)
+    consumer.join()
+    return cpu_s(*brokers) - start
+
+
+def fill(broker: peers.Peer, count: int) -> float:
+    """CPU of filling a queue that nobody reads."""
     start = cpu_s(broker)
     publish(broker, count)
     wait_for(lambda: depth(broker, QUEUE) == count)
-    filled = cpu_s(broker)
-    drain(broker, QUEUE, count)
-    return filled - start, cpu_s(broker) - filled
+    return cpu_s(broker) - start
 
 
-def hop(source: peers.Peer, goal: peers.Peer, count: int) -> float:
-    """CPU of both while messages are published at one and moved to the other."""
+def empty(broker: peers.Peer, count: int) -> float:
+    """CPU of emptying it."""
+    start = cpu_s(broker)
+    Drain(broker, QUEUE).run(count)
+    return cpu_s(broker) - start
+
+
+def move(source: peers.Peer, goal: peers.Peer, queue: str, count: int) -> float:
+    """CPU of both while messages are published at one and wait at the other in the end."""
     start = cpu_s(source, goal)
     publish(source, count)
-    wait_for(lambda: depth(goal, "there") == count)
+    wait_for(lambda: depth(goal, queue) == count)
     spent = cpu_s(source, goal) - start
     with channel_to(goal) as channel:
-        channel.queue_purge("there")
+        channel.queue_purge(queue)
     return spent
 
 
-def start_goal(kind: str, folder: Path, source: peers.Peer) -> peers.Peer:
-    """A destination with a queue that the messages go to, and the route to it."""
-    if kind == "weft":
+def start_goal(way: str, folder: Path, source: peers.Peer) -> peers.Peer:
+    """A destination with a queue that the messages go to, and the way to it."""
+    if way == "weft":
         file = folder / "goal.toml"
         folder.mkdir(parents=True)
         file.write_text(LINK.format(port=source.port, credit=CREDIT))
         return peers.start_weft(folder / "data", "--config", str(file))
-    shovel = SHOVEL.format(source=source.url.replace("%2F", "%2f"), goal="amqp://", credit=CREDIT)
-    return peers.start_rabbitmq(folder, ("rabbitmq_shovel",), shovel)
+    url = source.url.replace("%2F", "%2f")
+    if way == "shovel":
+        return peers.start_rabbitmq(
+            folder, ("rabbitmq_shovel",), SHOVEL.format(source=url, goal="amqp://", credit=CREDIT)
+        )
+    return peers.start_rabbitmq(folder, ("rabbitmq_federation",), definitions=federation(url))
 
 
-def measure(kind: str, count: int, runs: int) -> dict[str, float]:
-    """Microseconds per message: one node's own work, and what a hop adds. The least of a few runs."""
+def federation(url: str) -> dict[str, object]:
+    """A user, and the queue of another broker as upstream of ours of the same name."""
+    own, every = {"user": "guest", "vhost": "/"}, ".*"
+    upstream = {"uri": url, "prefetch-count": CREDIT, "ack-mode": "on-confirm"}
+    named = {"name": "hop", "vhost": "/"}
+    return {
+        "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
+        "vhosts": [{"name": "/"}],
+        "permissions": [{**own, "configure": every, "write": every, "read": every}],
+        "parameters": [{**named, "component": "federation-upstream", "value": upstream}],
+        "policies": [
+            {**named, "pattern": f"^{QUEUE}$", "apply-to": "queues", "definition": {"federation-upstream": "hop"}}
+        ],
+    }
+
+
+def declare(broker: peers.Peer, queue: str) -> None:
+    """A queue that messages with our key reach."""
+    with channel_to(broker) as channel:
+        channel.queue_declare(queue, durable=True)
+        if queue != QUEUE:
+            channel.queue_bind(queue, "amq.direct", QUEUE)
+
+
+def least(measure: Callable[[int], float], count: int, runs: int) -> float:
+    """Microseconds per message: the least of a few runs, after a short one."""
+    measure(count // 10)
+    return min(measure(count) for _ in range(runs)) * 1e6 / count
+
+
+def measure(kind: str, count: int, runs: int) -> dict[str, dict[str, float]]:
+    """By way: one node's own work, and what a hop adds, with messages that flow and, where they can, that wait."""
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="hop-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
-        start = peers.start_weft if kind == "weft" else peers.start_rabbitmq
-        source = start(folder / "source")
+        source = (peers.start_weft if kind == "weft" else peers.start_rabbitmq)(folder / "source")
         stack.callback(source.stop)
-        alone(source, count // 10)
-        own = [alone(source, count) for _ in range(runs)]
-        goal = start_goal(kind, folder / "goal", source)
-        stack.callback(goal.stop)
-        with channel_to(goal) as channel:
-            channel.queue_declare("there", durable=True)
-            channel.queue_bind("there", "amq.direct", QUEUE)
-        hop(source, goal, count // 10)
-        moved = [hop(source, goal, count) for _ in range(runs)]
-    fill, empty = min(fill for fill, _ in own), min(empty for _, empty in own)
-    per_message = 1e6 / count
-    return {"own": (fill + empty) * per_message, "hop": (min(moved) - fill) * per_message}
+        declare(source, QUEUE)
+        own = least(partial(flow, [source], QUEUE), count, runs)
+        pairs = [(fill(source, count), empty(source, count)) for _ in range(runs)]
+        filled, emptied = (min(figures) * 1e6 / count for figures in zip(*pairs, strict=True))
+        for way in ("weft",) if kind == "weft" else ("shovel", "federation"):
+            goal = start_goal(way, folder / way, source)
+            try:
+                # A federated queue takes messages for its consumers only, so nothing waits there.
+                queue = QUEUE if way == "federation" else "there"
+                declare(goal, queue)
+                flowed = least(partial(flow, [source, goal], queue), count, runs)
+                found[way] = {"own": own, "hop": flowed - own}
+                if way != "federation":
+                    moved = least(partial(move, source, goal, queue), count, runs)
+                    found[way] |= {"waiting_own": filled + emptied, "waiting_hop": moved - filled}
+            finally:
+                goal.stop()
+    return found
 
 
 def main() -> None:
@@ -190,7 +278,10 @@ def main() -> None:
     parser.add_argument("--only", choices=["weft", "rabbitmq"])
     options = parser.parse_args()
     kinds = [options.only] if options.only else ["weft"] + ["rabbitmq"] * peers.rabbitmq_installed()
-    print(json.dumps({kind: measure(kind, options.count, options.runs) for kind in kinds}))
+    found: dict[str, dict[str, float]] = {}
+    for kind in kinds:
+        found |= measure(kind, options.count, options.runs)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ env.conf(5).
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -150,12 +151,23 @@ def rabbitmq_installed() -> bool:
     return RABBITMQ_SERVER.exists() and shutil.which("epmd") is not None
 
 
-def start_rabbitmq(folder: Path, plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",), advanced: str = "[].") -> Peer:
-    """Start Debian's RabbitMQ with its own ports, folders, cookie and name service; `advanced` is Erlang terms."""
+def start_rabbitmq(
+    folder: Path,
+    plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",),
+    advanced: str = "[].",
+    definitions: Mapping[str, object] | None = None,
+) -> Peer:
+    """Start Debian's RabbitMQ with its own ports, folders, cookie and name service; `advanced` is Erlang terms, and
+    `definitions` what it knows from the start, in place of its usual user.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "advanced.config").write_text(advanced)
     port, names_port = free_port(), free_port()
-    (folder / "rabbitmq.conf").write_text(RABBITMQ_CONFIG.format(host=HOST, port=port))
+    config = RABBITMQ_CONFIG.format(host=HOST, port=port)
+    if definitions is not None:
+        (folder / "definitions.json").write_text(json.dumps(definitions))
+        config += f"load_definitions = {folder / 'definitions.json'}\n"
+    (folder / "rabbitmq.conf").write_text(config)
     (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
     env = {
         "HOME": str(folder),

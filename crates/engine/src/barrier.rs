@@ -18,7 +18,8 @@ use crate::hash::Seeded;
 use crate::message::Message;
 use crate::routing::headers::FieldRef;
 
-/// Bytes of an id: half of a SHA-256. Two that differ meet with a chance of one in 2^64 among four billion.
+/// Bytes of an id: half of a SHA-256. Two that differ meet with a chance of one in 2^64 among four billion. That of a
+/// message from another node is a number behind a quarter of one: there are few origins and goals.
 pub const ID_BYTES: usize = 16;
 /// An identity within a barrier.
 pub type Id = [u8; ID_BYTES];
@@ -29,6 +30,12 @@ const SWEEP_MAX: usize = 1_024;
 const GRAINS: u64 = 1_024;
 /// The index holds 32-bit numbers.
 const IDS_MAX: usize = 1 << 30;
+/// Bytes of an id that stand for where a message came from and goes to; its number there is the rest.
+const LANE_BYTES: usize = 8;
+/// Ids with numbers that follow each other lie together in the index: so many, which is what it compares at once.
+const NEIGHBOURS: u64 = 16;
+/// The index compares the topmost seven bits of a hash before it looks at an id.
+const TAG_SHIFT: u32 = 57;
 
 /// What makes two messages the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,8 +216,14 @@ impl Barrier {
     }
 }
 
+/// Where an id lies in the index. Messages of one origin come in the order of their numbers, or nearly: neighbours are
+/// found and put in the same lines of memory, and told apart by their tags.
+#[inline]
 fn hash(seed: Seeded, id: &Id) -> u64 {
-    seed.hash_one(u128::from_le_bytes(*id) as u64)
+    let whole = u128::from_le_bytes(*id);
+    let (lane, number) = (whole as u64, (whole >> 64) as u64);
+    let first = seed.hash_one((lane, number / NEIGHBOURS));
+    first.wrapping_add(number % NEIGHBOURS) ^ (number << TAG_SHIFT)
 }
 
 fn finish(hasher: Sha256) -> Id {
@@ -220,23 +233,68 @@ fn finish(hasher: Sha256) -> Id {
     id
 }
 
-/// The identity of a message that came from another node, on its way to one goal here.
-pub struct FabricId(Sha256);
+/// Ids of messages that came from other nodes, each on its way to one goal here. Origin and goal are the same for most
+/// messages of a link, so their digest is made when they change; the number of the message does the rest.
+#[derive(Default)]
+pub struct FabricIds {
+    /// Origin and goal of the message at hand, and those that `lane` stands for.
+    parts: Vec<u8>,
+    known: Vec<u8>,
+    lane: [u8; LANE_BYTES],
+    number: Option<u64>,
+}
 
-impl FabricId {
-    pub fn new(id: &[u8]) -> Self {
-        Self(Sha256::new_with_prefix(b"g").chain_update(id))
+impl FabricIds {
+    /// The next message, by the identity it carries.
+    pub fn begin(&mut self, id: &[u8]) {
+        let digits = numbered(id);
+        self.number = digits.and_then(number_of);
+        self.parts.clear();
+        self.part(&id[..id.len() - digits.map_or(0, <[u8]>::len)]);
     }
 
     /// Adds a word of what the goal is known by.
     pub fn part(&mut self, part: &[u8]) {
-        self.0.update([0]);
-        self.0.update(part);
+        self.parts.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        self.parts.extend_from_slice(part);
     }
 
-    pub fn finish(self) -> Id {
-        finish(self.0)
+    /// The id of the message among all others.
+    pub fn finish(&mut self) -> Id {
+        // An identity that some other program made up is a digest as a whole.
+        let Some(number) = self.number else { return digest(b'g', &self.parts) };
+        if self.parts != self.known {
+            self.lane.copy_from_slice(&digest(b'n', &self.parts)[..LANE_BYTES]);
+            self.known.clone_from(&self.parts);
+        }
+        let mut id = [0; ID_BYTES];
+        id[..LANE_BYTES].copy_from_slice(&self.lane);
+        id[LANE_BYTES..].copy_from_slice(&number.to_le_bytes());
+        id
     }
+}
+
+/// The digits at the end of an identity, if nodes write such ones.
+pub fn numbered(id: &[u8]) -> Option<&[u8]> {
+    let at = id.iter().rposition(|byte| *byte == b':')?;
+    id.get(at + 1..).filter(|digits| number_of(digits).is_some())
+}
+
+/// The id of another message of the same origin on its way to the same goal.
+pub fn with_number(mut id: Id, digits: &[u8]) -> Option<Id> {
+    id[LANE_BYTES..].copy_from_slice(&number_of(digits)?.to_le_bytes());
+    Some(id)
+}
+
+/// A number as nodes write it: there is one way to write each.
+fn number_of(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 1 && digits[0] == b'0' {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
 }
 
 fn digest(kind: u8, bytes: &[u8]) -> Id {
@@ -271,6 +329,69 @@ mod tests {
 
     fn id(number: u32) -> Id {
         digest(b'm', &number.to_le_bytes())
+    }
+
+    /// The id of a message on its way to one queue.
+    fn fabric_id(ids: &mut FabricIds, identity: &str, queue: &str) -> Id {
+        ids.begin(identity.as_bytes());
+        ids.part(queue.as_bytes());
+        ids.finish()
+    }
+
+    #[test]
+    fn ids_of_messages_from_other_nodes_differ_by_origin_goal_and_number() {
+        let identities = [
+            "a:1",
+            "a:2",
+            "a:10",
+            "b:1",
+            "a:b:1",
+            "a",
+            "a:",
+            "",
+            ":",
+            "a:01",
+            "a:0",
+            "a:00",
+            "a:x1",
+            "a:+1",
+            "a:-1",
+            "a:18446744073709551615",
+            "a:18446744073709551616",
+            "a:118446744073709551615",
+        ];
+        let (mut ids, mut seen) = (FabricIds::default(), std::collections::HashSet::new());
+        for identity in identities {
+            for queue in ["q", "", "a:1"] {
+                assert!(seen.insert(fabric_id(&mut ids, identity, queue)), "{identity} to {queue}");
+            }
+        }
+        let mut again = FabricIds::default();
+        for queue in ["q", "", "a:1"] {
+            for identity in identities {
+                assert!(seen.contains(&fabric_id(&mut again, identity, queue)), "whatever came before");
+            }
+        }
+        assert_eq!(seen.len(), identities.len() * 3);
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_known_one_by_one() {
+        let (mut ids, mut barrier) = (FabricIds::default(), barrier(1_000_000, 5_000));
+        for number in 0..10_000_u64 {
+            // Two origins, one of which leaves most numbers out.
+            for (origin, number) in [("a", number), ("b", number * 977)] {
+                let id = fabric_id(&mut ids, &format!("{origin}:{number}"), "q");
+                assert!(!barrier.knows(&id, 1), "{origin}:{number}");
+                barrier.remember(id, 1);
+                assert!(barrier.knows(&id, 1), "{origin}:{number}");
+            }
+        }
+        assert_eq!((barrier.len(), barrier.forgotten), (5_000, 15_000));
+        for number in 0..10_000 {
+            let id = fabric_id(&mut ids, &format!("a:{number}"), "q");
+            assert_eq!(barrier.knows(&id, 1), number >= 7_500);
+        }
     }
 
     #[test]

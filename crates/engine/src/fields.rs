@@ -15,6 +15,7 @@ use weft_wire::amqp091::table::{Table, Value};
 
 use crate::broker::{Death, Reason};
 use crate::message::{Kind, Message};
+use crate::relay;
 use crate::routing::field_ref;
 use crate::routing::headers::FieldRef;
 use crate::routing::selector::{Name, Operand};
@@ -143,11 +144,8 @@ pub fn fabric_id(message: &Message) -> Option<&[u8]> {
         return None;
     }
     match &message.kind {
-        Kind::Amqp091 => match peek(message.head()).ok()?.headers?.get(b"x-weft-id")? {
-            Value::LongString(text) => Some(text),
-            _ => None,
-        },
-        Kind::Amqp10(head) => match property(message, head.message_annotations, "x-opt-weft-id")? {
+        Kind::Amqp091 => relay::id_amqp091(message.head()),
+        Kind::Amqp10(head) => match property(message, head.message_annotations, relay::ID)? {
             Value10::String(text) | Value10::Symbol(text) => Some(text.as_bytes()),
             _ => None,
         },

@@ -80,7 +80,7 @@ pub struct Body {
 pub enum Buffer {
     /// A message's own.
     Own(Rc<[u8]>),
-    /// What was read from disk at once, with other messages.
+    /// What was read in pieces, or from disk at once with other messages.
     Read(Arc<Vec<u8>>),
 }
 
@@ -316,27 +316,22 @@ impl Gatherer {
         out
     }
 
-    /// Ends the gathering: `head` becomes the front of the first buffer, and `skip` gathered bytes (that head, when it
-    /// came in the same stream) are left out. Returns where the head lies, and the body.
-    pub fn finish(mut self, head: &[u8], skip: usize) -> (Range<usize>, Body) {
+    /// Ends the gathering: the body, behind a head of so many bytes that lies in the same buffer. Nothing is copied,
+    /// unless frames have cut the head.
+    pub fn finish(mut self, head_len: usize) -> Body {
         if !self.current.is_empty() {
             self.pieces.push(std::mem::take(&mut self.current).into_boxed_slice());
         }
-        let (mut skip, mut index) = (skip, 0);
-        while index < self.pieces.len() && skip >= self.pieces[index].len() {
-            skip -= self.pieces[index].len();
-            index += 1;
+        let mut pieces = self.pieces.into_iter();
+        let mut first = pieces.next().map(Vec::from).unwrap_or_default();
+        while first.len() < head_len {
+            let Some(piece) = pieces.next() else { break };
+            first.extend_from_slice(&piece);
         }
-        let mut first = Vec::with_capacity(head.len() + self.pieces.get(index).map_or(0, |piece| piece.len() - skip));
-        first.extend_from_slice(head);
-        if let Some(piece) = self.pieces.get(index) {
-            first.extend_from_slice(&piece[skip..]);
-            index += 1;
-        }
-        let rest: Vec<Box<[u8]>> = self.pieces.drain(index.min(self.pieces.len())..).collect();
-        let mut body = Body::new(Rc::from(first.as_slice()), head.len()..first.len());
-        body.rest = if rest.is_empty() { None } else { Some(Rc::from(rest)) };
-        (0..head.len(), body)
+        let end = first.len();
+        let mut body = Body::within(Buffer::Read(Arc::new(first)), head_len.min(end)..end);
+        body.rest = if pieces.len() == 0 { None } else { Some(pieces.collect()) };
+        body
     }
 }
 
@@ -355,8 +350,7 @@ mod tests {
             let bytes = pattern(len);
             let mut gatherer = Gatherer::default();
             bytes.chunks(step).for_each(|chunk| gatherer.push(chunk, len));
-            let (head, body) = gatherer.finish(b"head", 0);
-            assert_eq!(head, 0..4);
+            let body = gatherer.finish(0);
             assert_eq!(body.gather(), bytes);
             assert_eq!(body.len(), len);
             assert!(body.parts().all(|part| part.len() <= PIECE_BYTES));
@@ -364,15 +358,15 @@ mod tests {
     }
 
     #[test]
-    fn a_head_cut_anywhere_is_left_out_of_the_body() {
+    fn a_head_cut_anywhere_lies_before_the_body() {
         let bytes = pattern(150_000);
-        for skip in [0, 1, 65_535, 65_536, 65_537, 149_999, 150_000] {
+        for head in [0, 1, 65_535, 65_536, 65_537, 149_999, 150_000] {
             let mut gatherer = Gatherer::default();
             bytes.chunks(1000).for_each(|chunk| gatherer.push(chunk, 0));
-            assert_eq!(gatherer.prefix(skip), bytes[..skip]);
-            let (head, body) = gatherer.finish(&bytes[..skip], skip);
-            assert_eq!(head, 0..skip);
-            assert_eq!(body.gather(), bytes[skip..]);
+            assert_eq!(gatherer.prefix(head), bytes[..head]);
+            let body = gatherer.finish(head);
+            assert_eq!(body.first[..head], bytes[..head]);
+            assert_eq!(body.gather(), bytes[head..]);
         }
     }
 }

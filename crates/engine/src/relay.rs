@@ -157,18 +157,36 @@ impl<'m> Passed<'m> {
     }
 }
 
-/// Writes `NODE:SERIAL` as a string; the digits are written once, from behind.
-fn put_identity(out: &mut Vec<u8>, node: &str, serial: u64) {
-    let (mut digits, mut at, mut left) = ([0; SERIAL_DIGITS_MAX], SERIAL_DIGITS_MAX, serial);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
+/// The number of a message as text.
+pub struct Digits {
+    bytes: [u8; SERIAL_DIGITS_MAX],
+    start: usize,
+}
+
+impl Digits {
+    /// Written once, from behind.
+    pub fn of(serial: u64) -> Self {
+        let (mut bytes, mut start, mut left) = ([0; SERIAL_DIGITS_MAX], SERIAL_DIGITS_MAX, serial);
+        loop {
+            start -= 1;
+            bytes[start] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                return Self { bytes, start };
+            }
         }
     }
-    let len = node.len() + 1 + SERIAL_DIGITS_MAX - at;
+
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+/// Writes `NODE:SERIAL` as a string.
+fn put_identity(out: &mut Vec<u8>, node: &str, serial: u64) {
+    let digits = Digits::of(serial);
+    let len = node.len() + 1 + digits.as_bytes().len();
     match u8::try_from(len) {
         Ok(len) => out.extend_from_slice(&[format::STR8, len]),
         Err(_) => {
@@ -178,7 +196,7 @@ fn put_identity(out: &mut Vec<u8>, node: &str, serial: u64) {
     }
     out.extend_from_slice(node.as_bytes());
     out.push(b':');
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(digits.as_bytes());
 }
 
 /// Where the properties of a 0-9-1 message are written, table and all, before it is known how long they are.
@@ -302,12 +320,26 @@ fn content(body: &Body) -> Option<Body> {
         let all = body.gather();
         body = Body::new(Rc::from(all.as_slice()), 0..all.len());
     }
-    let (skip, len) = match *body.first() {
-        [0, 0x53, 0x75, 0xa0, len, ..] => (5, usize::from(len)),
-        [0, 0x53, 0x75, 0xb0, a, b, c, d, ..] => (8, u32::from_be_bytes([a, b, c, d]) as usize),
-        _ => return None,
-    };
+    let (skip, len) = data_front(body.first())?;
     (body.len() == skip + len).then(|| body.without_front(skip))
+}
+
+/// Bytes of a data section before its content, and of its content.
+#[inline]
+pub fn data_front(section: &[u8]) -> Option<(usize, usize)> {
+    match *section {
+        [0, 0x53, 0x75, 0xa0, len, ..] => Some((5, usize::from(len))),
+        [0, 0x53, 0x75, 0xb0, a, b, c, d, ..] => Some((8, u32::from_be_bytes([a, b, c, d]) as usize)),
+        _ => None,
+    }
+}
+
+/// The identity among the headers of a 0-9-1 message.
+pub fn id_amqp091(head: &[u8]) -> Option<&[u8]> {
+    match peek(head).ok()?.headers?.get(ID_HEADER)? {
+        Value091::LongString(text) => Some(text),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

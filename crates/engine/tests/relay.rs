@@ -67,6 +67,75 @@ fn a_0_9_1_message_crosses_unharmed_with_its_names_and_where_it_has_been() {
     }
 }
 
+/// What a message of `kind` is published with.
+fn properties_of<'a>(kind: u32, headers: &'a [Vec<u8>; 3]) -> Properties<'a> {
+    let own = |at: usize| Some(Table::trusted(&headers[at]));
+    match kind {
+        0 => Properties::default(),
+        1 => Properties { content_type: Some(b"text/plain"), ..Properties::default() },
+        2 => Properties { headers: own(0), priority: Some(3), ..Properties::default() },
+        3 => Properties { headers: own(1), priority: Some(3), ..Properties::default() },
+        4 => Properties { headers: own(2), delivery_mode: Some(2), ..Properties::default() },
+        _ => Properties { expiration: Some(b"600000"), message_id: Some(b"a:1"), ..Properties::default() },
+    }
+}
+
+#[test]
+fn messages_that_look_like_the_one_before_cross_as_others_do() {
+    // The second differs from the first in one letter, and the third has a client's own idea of an identity.
+    let headers = [
+        table(|table| table.str(b"colour", b"red")),
+        table(|table| table.str(b"colour", b"rad")),
+        table(|table| table.table(b"copied", |inner| inner.str(b"x-weft-id", b"a:1"))),
+    ];
+    for direction in [Direction::Pull, Direction::Push] {
+        let (mut a, mut b, wire) = two();
+        let (from, to) = if direction == Direction::Pull { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        let mut client = Client::connect(from);
+        client.declare(from, "q", |_| ());
+        client.bind(from, "q", "amq.topic", "#");
+        fill(to, "there", 0);
+        let (address, queue) = if direction == Direction::Pull { ("q", "there") } else { ("there", "q") };
+        b.apply(open(relay(wire.dialler.raw(), 1, direction, address, queue)));
+        wire.settle(&mut b, &mut a);
+        let (mut word, mut sent) = (7_u32, Vec::new());
+        for number in 0..600 {
+            let (from, to) = if direction == Direction::Pull { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            // Runs of a kind, of a key and of a size, so that some messages are like the one before and some nearly.
+            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let kind =
+                if number % 3 == 0 { (word >> 24) % 6 } else { sent.last().map_or(0, |last: &(u32, _, _)| last.0) };
+            let key = ["k", "l", "longer"][(number / 40) % 3];
+            let body = vec![b'0' + (number % 10) as u8; [1, 255, 256, 1_024, 0][(number / 7) % 5]];
+            client.publish_with(from, "amq.topic", key, &properties_of(kind, &headers), &body);
+            sent.push((kind, key, body));
+            if number % 50 == 49 {
+                fill(to, &format!("another-{number}"), 0); // what was remembered of routes is worth nothing now
+            }
+            if word >> 30 == 0 {
+                wire.settle(&mut b, &mut a);
+            }
+        }
+        wire.settle(&mut b, &mut a);
+        let (name, to) = if direction == Direction::Pull { ("a", &mut b) } else { ("b", &mut a) };
+        let (found, mut before) = (drain(to, "there"), 0);
+        assert_eq!(found.len(), sent.len());
+        for (item, (kind, key, body)) in found.iter().zip(&sent) {
+            assert_eq!(got(item), ("amq.topic".to_owned(), (*key).to_owned()));
+            assert_eq!(item.body, *body);
+            let (properties, expected) = (item.properties(), properties_of(*kind, &headers));
+            let mut seen: Vec<(&[u8], Value<'_>)> = properties.headers.unwrap_or(Table::EMPTY).iter().collect();
+            let stamp: Vec<(&[u8], Value<'_>)> = seen.split_off(seen.len() - 2);
+            assert_eq!(seen, expected.headers.unwrap_or(Table::EMPTY).iter().collect::<Vec<_>>());
+            assert_eq!(Properties { headers: None, ..properties }, Properties { headers: None, ..expected });
+            let id = String::from_utf8_lossy(stamp[0].1.as_bytes().expect("text")).into_owned();
+            let number: u64 = id.strip_prefix(&format!("{name}:")).and_then(|it| it.parse().ok()).expect("a number");
+            assert!(stamp[0].0 == b"x-weft-id" && number > before, "{id} after {before}");
+            before = number;
+        }
+    }
+}
+
 #[test]
 fn far_exchanges_see_the_same_key_and_headers() {
     let (mut a, mut b, wire) = two();

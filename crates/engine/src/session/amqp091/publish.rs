@@ -43,8 +43,18 @@ pub(super) struct RouteMemory {
 /// Content that is being gathered.
 pub(super) struct Incoming {
     mandatory: bool,
+    /// The properties, and how long the body is to be.
     head: Option<(Box<[u8]>, u64)>,
-    body: Gatherer,
+    /// The properties again, and the body behind them.
+    bytes: Gatherer,
+}
+
+impl Incoming {
+    /// Bytes of the body that are yet to come.
+    fn missing(&self) -> Option<u64> {
+        let (head, body_size) = self.head.as_ref()?;
+        Some((head.len() as u64 + body_size).saturating_sub(self.bytes.len() as u64))
+    }
 }
 
 /// A message with everything known that routing needs.
@@ -81,7 +91,7 @@ impl Session {
             return Ok(Step::Done(used));
         }
         if let Some(channel) = self.channel(number) {
-            channel.incoming = Some(Incoming { mandatory, head: None, body: Gatherer::default() });
+            channel.incoming = Some(Incoming { mandatory, head: None, bytes: Gatherer::default() });
         }
         Ok(Step::Done(0))
     }
@@ -188,6 +198,8 @@ impl Session {
             let text = format!("message size {} is larger than configured max size {body_max}", header.body_size);
             return Err(Fault::channel(reply::PRECONDITION_FAILED, text));
         }
+        let expected = header.properties.len() + header.body_size as usize;
+        incoming.bytes.push(header.properties, expected);
         incoming.head = Some((header.properties.into(), header.body_size));
         self.complete(io, broker, frame.channel)
     }
@@ -198,25 +210,24 @@ impl Session {
             return Ok(Step::Done(0));
         }
         let Some(incoming) = channel.incoming.as_mut() else { return Err(unexpected(frame)) };
-        let Some((_, body_size)) = incoming.head else { return Err(unexpected(frame)) };
-        if incoming.body.len() as u64 + frame.payload.len() as u64 > body_size {
+        let Some(missing) = incoming.missing() else { return Err(unexpected(frame)) };
+        if frame.payload.len() as u64 > missing {
+            let body_size = incoming.head.as_ref().map_or(0, |head| head.1);
             let text = format!("more content than the announced {body_size} bytes on channel {}", frame.channel);
             return Err(Fault::connection(reply::FRAME_ERROR, text));
         }
-        incoming.body.push(frame.payload, body_size as usize);
+        incoming.bytes.push(frame.payload, incoming.bytes.len() + missing as usize);
         self.complete(io, broker, frame.channel)
     }
 
     /// All bytes there? Then the message is made.
     fn complete(&mut self, io: &mut Io, broker: &mut Broker, number: u16) -> Stepped {
         let Some(channel) = self.channel(number) else { return Ok(Step::Done(0)) };
-        let whole = |incoming: &mut Incoming| {
-            incoming.head.as_ref().is_some_and(|(_, body_size)| incoming.body.len() as u64 == *body_size)
-        };
+        let whole = |incoming: &mut Incoming| incoming.missing() == Some(0);
         let Some(incoming) = channel.incoming.take_if(whole) else { return Ok(Step::Done(0)) };
         let Some((head, _)) = incoming.head else { return Ok(Step::Done(0)) };
         let peek = weft_wire::amqp091::properties::peek(&head).map_err(|error| syntax(&error.to_string()))?;
-        let placed = incoming.body.finish(&head, 0);
+        let placed = (0..head.len(), incoming.bytes.finish(head.len()));
         let done = self.finish(io, broker, number, incoming.mandatory, &head, peek, placed);
         done.map(|()| Step::Done(0)).map_err(Fault::of_publish)
     }

@@ -13,12 +13,14 @@ use weft_wire::amqp10::{
 };
 
 use super::channel::NO_HANDLE;
+use super::familiar::Written;
 use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::publish::RouteMemory;
 use super::reading::reading;
 use super::resume::Resuming;
 use super::settle::Decision;
 use super::{Fault, Session, condition_of, terminus};
+use crate::barrier::FabricIds;
 use crate::broker::{Broker, VhostId};
 use crate::change::LinkPlan;
 use crate::conn::{Io, Wait};
@@ -262,6 +264,9 @@ impl Session {
             partial: None,
             memory: RouteMemory::default(),
             buffers: HeadBuffers::default(),
+            ids: FabricIds::default(),
+            head_len: 0,
+            familiar: None,
             resuming,
         };
         if let Some(channel) = self.channel(number) {
@@ -357,6 +362,7 @@ impl Session {
             default_outcome: asked.default_outcome.map_or(Decision::RELEASED, Decision::of),
             peer,
             renew_ns,
+            written: Written::default(),
         };
         self.names.insert((false, name), (number, attach.handle));
         if let Some(channel) = self.channel(number) {

@@ -12,13 +12,14 @@ use weft_wire::amqp10::sections::Head;
 use weft_wire::amqp10::{DecodeError, condition};
 
 use super::facts::{Extras, properties_of, traits_of};
+use super::familiar::Familiar;
 use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
 use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
 use super::settle::Verdict;
 use super::{Fault, Place, Session};
-use crate::barrier::{FabricId, Id};
-use crate::broker::{Broker, Published};
+use crate::barrier::Id;
+use crate::broker::Broker;
 use crate::conn::Io;
 use crate::memory::Charge;
 use crate::message::{Body, Kind, Message, Name, Traits};
@@ -118,14 +119,38 @@ impl Session {
             }
         };
         message.deaths = carried.deaths();
+        let id = inlet.fabric_id(broker, &message, carried.passed);
         if carried.asked {
-            self.answer_asked(io, broker, (place, delivery), &way, (&message, carried.passed));
+            self.answer_asked(io, broker, (place, delivery), &way, (&message, id));
             return Ok(());
         }
+        let is_plain = head.properties.is_none() && user.is_none() && matches!(way, Way::Known);
+        inlet.keep_familiar(head_bytes, &carried, &message, id.filter(|_| is_plain));
         let subject = carried.routing_key.or(properties.subject);
         let (subject, to) = (subject.unwrap_or_default().as_bytes(), properties.to.map(str::as_bytes));
-        self.send_carried(io, broker, (place, delivery), way, (message, carried.passed), (subject, to));
+        self.send_carried(io, broker, (place, delivery), way, (message, id), (subject, to));
         Ok(())
+    }
+
+    /// A message that begins as the last one of its link did.
+    pub(super) fn take_familiar(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        place: Place,
+        delivery: Delivery,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
+            return Ok(());
+        };
+        match inlet.familiar_message(io, broker, payload) {
+            Some((message, id)) => {
+                self.send_carried(io, broker, (place, delivery), Way::Known, (message, Some(id)), (b"", None));
+                Ok(())
+            }
+            None => self.take_whole(io, broker, place, delivery, payload),
+        }
     }
 
     /// Whether this node has had a message, which another one only asks about.
@@ -135,11 +160,11 @@ impl Session {
         broker: &mut Broker,
         (place, delivery): (Place, Delivery),
         way: &Way,
-        (message, passed): (&Message, Passed<'_>),
+        (message, id): (&Message, Option<Id>),
     ) {
         self.ask_end(io, broker, place, &delivery, message);
-        let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
-        let had = inlet.has(broker, message, passed, way);
+        let id = id.filter(|_| matches!(way, Way::Known));
+        let had = id.and_then(|id| broker.fabric_knows(message, id));
         io.direct &= !had.is_some_and(|published| published.stored);
         if let Some(receipt) = had.and_then(|published| published.receipt) {
             // As long as its consumer has not taken it, nobody has it for good.
@@ -156,7 +181,7 @@ impl Session {
         broker: &mut Broker,
         (place, delivery): (Place, Delivery),
         way: Way,
-        (message, passed): (Message, Passed<'_>),
+        (message, id): (Message, Option<Id>),
         (subject, to): (&[u8], Option<&[u8]>),
     ) {
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else { return };
@@ -164,10 +189,8 @@ impl Session {
             Way::Known => {
                 let finished = inlet.finish(message, Extras::default());
                 self.ask_end(io, broker, place, &delivery, &finished.message);
-                let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
-                    return;
-                };
-                match inlet.had(broker, &finished.message, passed) {
+                // Has this node had the message already, by another way or before a crash?
+                match id.and_then(|id| broker.fabric_barrier(&finished.message, id)) {
                     Some(published) => {
                         io.direct &= !published.stored;
                         match published.receipt {
@@ -189,22 +212,19 @@ impl Session {
 }
 
 impl Inlet {
-    /// Has this node had the message already, by another way or before a crash?
-    fn had(&self, broker: &mut Broker, message: &Message, passed: Passed<'_>) -> Option<Published> {
-        let id = self.fabric_id(broker, message, passed)?;
-        broker.fabric_barrier(message, id)
-    }
-
-    /// The same, for a message that is only asked for.
-    fn has(&self, broker: &mut Broker, message: &Message, passed: Passed<'_>, way: &Way) -> Option<Published> {
-        let id = self.fabric_id(broker, message, passed).filter(|_| matches!(way, Way::Known))?;
-        broker.fabric_knows(message, id)
+    /// The next message may be like this one: if so, much of it need not be read. What is never alike is not kept.
+    fn keep_familiar(&mut self, head: &[u8], carried: &Carried<'_>, message: &Message, id: Option<Id>) {
+        let again = std::mem::replace(&mut self.head_len, head.len()) == head.len();
+        let is_plain = matches!(message.kind, Kind::Amqp091) && message.deaths.is_none();
+        let id = id.filter(|_| again && is_plain);
+        self.familiar = id.and_then(|id| Familiar::of(head, carried, message, id));
     }
 
     /// What the node's own barrier knows a message by.
-    fn fabric_id(&self, broker: &Broker, message: &Message, passed: Passed<'_>) -> Option<Id> {
+    fn fabric_id(&mut self, broker: &Broker, message: &Message, passed: Passed<'_>) -> Option<Id> {
         let id = passed.id.filter(|_| self.common.relay.is_some())?;
-        let mut goal = FabricId::new(id);
+        let goal = &mut self.ids;
+        goal.begin(id);
         goal.part(broker.vhosts.get(self.vhost).map_or(&[][..], |vhost| &vhost.name));
         match &self.goal {
             Goal::Queue { queue } => [b"q", &**queue].iter().for_each(|part| goal.part(part)),

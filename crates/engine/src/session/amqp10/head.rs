@@ -82,22 +82,16 @@ pub(super) fn write(out: &mut Vec<u8>, entry: &Entry, telling: &Telling<'_>) {
             }
             out.extend_from_slice(message.head().get(head.bare_start as usize..).unwrap_or_default());
         }
-        Kind::Amqp091 => {
-            let header = Header {
-                ttl: left_ms(entry, now_ns),
-                first_acquirer: !entry.redelivered,
-                delivery_count: entry.failures,
-                ..Header::default()
-            };
-            let mark = |map: &mut Compound<'_>| mark(map, entry, telling);
-            match stamp {
-                Some(stamp) if stamp.verbatim => {
-                    Header { durable: message.traits.durable, ..header }.encode(out);
-                    write_verbatim(out, message, if telling.asked { 0 } else { message.body_len() }, mark);
-                }
-                _ => convert::head_to_amqp10(out, message, header, stamp.is_some(), mark),
+        Kind::Amqp091 => match stamp {
+            Some(stamp) if stamp.verbatim => {
+                write_stamped(out, entry, telling);
+                convert::open_data(out, if telling.asked { 0 } else { message.body_len() });
             }
-        }
+            _ => {
+                let mark = |map: &mut Compound<'_>| mark(map, entry, telling);
+                convert::head_to_amqp10(out, message, header_amqp091(entry, now_ns), stamp.is_some(), mark);
+            }
+        },
     }
 }
 
@@ -157,15 +151,29 @@ fn mark(map: &mut Compound<'_>, entry: &Entry, telling: &Telling<'_>) {
     }
 }
 
-/// Annotations and the opening of the body of a 0-9-1 message that travels as it is, its properties among them.
-fn write_verbatim(out: &mut Vec<u8>, message: &Message, body_len: usize, mark: impl FnOnce(&mut Compound<'_>)) {
+/// Header and annotations of a 0-9-1 message that travels as it is, its properties among them. Where the annotations
+/// begin.
+pub(super) fn write_stamped(out: &mut Vec<u8>, entry: &Entry, telling: &Telling<'_>) -> usize {
+    let message = &*entry.message;
+    Header { durable: message.traits.durable, ..header_amqp091(entry, telling.now_ns) }.encode(out);
+    let start = out.len();
     writer::put_descriptor(out, descriptor::MESSAGE_ANNOTATIONS);
     let mut map = Compound::map(out);
-    mark(&mut map);
+    mark(&mut map, entry, telling);
     map.value(&Value::Symbol(relay::PROPERTIES));
     map.value(&Value::Binary(message.head()));
     map.finish();
-    convert::open_data(out, body_len);
+    start
+}
+
+/// What the node has to say in the header of a 0-9-1 message.
+fn header_amqp091(entry: &Entry, now_ns: u64) -> Header {
+    Header {
+        ttl: left_ms(entry, now_ns),
+        first_acquirer: !entry.redelivered,
+        delivery_count: entry.failures,
+        ..Header::default()
+    }
 }
 
 /// The death record: a list of maps, newest first.

@@ -110,6 +110,7 @@ impl Session {
         if let Some(pace) = &mut inlet.common.pace {
             pace.take(payload.len(), is_first, broker.now_ns);
         }
+        let is_familiar = inlet.familiar.as_ref().is_some_and(|familiar| familiar.begins(payload));
         let is_thirsty = inlet.credit <= inlet.window / 2;
         let delivery = if is_first { Some(delivery_of(inlet, handle, transfer)?) } else { None };
         if is_thirsty {
@@ -120,7 +121,10 @@ impl Session {
         }
         let transaction = self.transaction_of(handle, transfer)?;
         match delivery {
-            Some(delivery) if !(transfer.more || transfer.aborted || transfer.resume) => {
+            Some(delivery) if is_familiar && transaction.is_none() && !is_special(transfer) => {
+                self.take_familiar(io, broker, (number, handle), delivery, payload)
+            }
+            Some(delivery) if !is_special(transfer) => {
                 self.take_whole(io, broker, (number, handle), Delivery { transaction, ..delivery }, payload)
             }
             delivery => {
@@ -132,7 +136,7 @@ impl Session {
 
     /// The whole message lies in one frame.
     #[inline]
-    fn take_whole(
+    pub(super) fn take_whole(
         &mut self,
         io: &mut Io,
         broker: &mut Broker,
@@ -212,7 +216,7 @@ impl Session {
         let Partial { delivery, bytes, charge, .. } = *partial;
         let (prefix, head) = gathered_head(&bytes).map_err(|error| undecodable(place.1, error))?;
         let head_bytes = &prefix[..head.body_start as usize];
-        let (_, body) = bytes.finish(head_bytes, head_bytes.len());
+        let body = bytes.finish(head_bytes.len());
         self.take_message(io, broker, place, delivery, head_bytes, head, body, charge)
     }
 
@@ -266,6 +270,12 @@ impl Session {
             None => Err(Fault::link(handle, condition::TRANSACTION_UNKNOWN_ID, "no such transaction")),
         }
     }
+}
+
+/// Is it one frame of several, or none of a message at all?
+#[inline]
+fn is_special(transfer: &Transfer<'_>) -> bool {
+    transfer.more || transfer.aborted || transfer.resume
 }
 
 /// Checks what the first transfer of a delivery must say.

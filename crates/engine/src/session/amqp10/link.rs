@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use weft_wire::amqp10::{Detach, Error, MapBuf, Symbol, Value, condition, encode};
 
+use super::familiar::{Familiar, Written};
 use super::head::Stamp;
 use super::incoming::Partial;
 use super::outgoing::Sending;
@@ -17,6 +18,7 @@ use super::publish::RouteMemory;
 use super::resume::{Resuming, Returned};
 use super::settle::{Decision, lose_held};
 use super::{Fault, Place, Session, error_of};
+use crate::barrier::FabricIds;
 use crate::broker::{Broker, VhostId};
 use crate::change::Refusal;
 use crate::conn::Io;
@@ -116,6 +118,11 @@ pub(super) struct Inlet {
     pub partial: Option<Box<Partial>>,
     pub memory: RouteMemory,
     pub buffers: HeadBuffers,
+    /// What the node's barrier knows its messages by.
+    pub ids: FabricIds,
+    /// How long the head of its last message was, and that message, if the next may be like it.
+    pub head_len: usize,
+    pub familiar: Option<Box<Familiar>>,
     /// What is known of the peer's deliveries from before a suspension.
     pub resuming: Resuming,
 }
@@ -171,6 +178,8 @@ pub(super) struct Outlet {
     pub peer: Option<Peer>,
     /// When the disk is to be told again that this node drains the queue, by the wall's clock.
     pub renew_ns: u64,
+    /// What was written last, if it goes to another node.
+    pub written: Written,
 }
 
 impl Inlet {

@@ -10,6 +10,7 @@ mod awaited;
 mod carried;
 mod channel;
 mod facts;
+mod familiar;
 mod flow;
 mod head;
 mod incoming;

@@ -10,6 +10,7 @@ use weft_wire::amqp10::transfer::{TransferHead, encode_continuation, encode_tran
 use weft_wire::amqp10::{Composite, DeliveryState, Received, TransactionalState, Transfer, sections};
 
 use super::channel::Channel;
+use super::familiar::Written;
 use super::head::{self, Telling};
 use super::link::{Common, Link};
 use super::unsettled::Held;
@@ -117,7 +118,7 @@ impl Session {
         };
         let acquired = outlet.transaction;
         let fits = acquired.is_none() && len + OVERHEAD_BYTES <= frame_max;
-        if fits && write_whole(io, place.0, &transfer, &entry, &telling, frame_max) {
+        if fits && write_whole(io, place.0, &transfer, &entry, &telling, &mut outlet.written, frame_max) {
             channel.next_outgoing_id = channel.next_outgoing_id.wrapping_add(1);
             channel.remote_window -= 1;
         } else {
@@ -218,6 +219,7 @@ fn write_whole(
     transfer: &TransferHead<'_>,
     entry: &Entry,
     telling: &Telling<'_>,
+    written: &mut Written,
     frame_max: usize,
 ) -> bool {
     let out = &mut io.output;
@@ -225,7 +227,7 @@ fn write_whole(
     let body_len = if telling.asked { 0 } else { body.len() };
     out.reserve(entry.message.head().len() + body_len + OVERHEAD_BYTES);
     let mark = encode_transfer(out, number, transfer);
-    head::write(out, entry, telling);
+    written.write(out, entry, telling);
     if out.len() - start + body_len > frame_max {
         out.truncate(start);
         return false;

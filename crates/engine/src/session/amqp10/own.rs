@@ -13,11 +13,13 @@ use weft_wire::amqp10::{
 };
 
 use super::attach::{self, OUTCOMES};
+use super::familiar::Written;
 use super::link::{Common, Goal, Inlet, Link, Outlet};
 use super::pace::Pace;
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict};
 use super::{Fault, Place, Session, State, terminus};
+use crate::barrier::FabricIds;
 use crate::broker::{Broker, VhostId};
 use crate::change::{Direction, FilterValue, LinkOrder, LinkPlan, Refusal};
 use crate::conn::Io;
@@ -422,6 +424,9 @@ fn inlet_of(common: Common, goal: Goal, vhost: VhostId, order: &LinkOrder, accou
         partial: None,
         memory: RouteMemory::default(),
         buffers: HeadBuffers::default(),
+        ids: FabricIds::default(),
+        head_len: 0,
+        familiar: None,
         resuming: Default::default(),
     }
 }
@@ -445,6 +450,7 @@ fn outlet_of(common: Common, number: u32) -> Outlet {
         default_outcome: Decision::RELEASED,
         peer: None,
         renew_ns: 0,
+        written: Written::default(),
     }
 }
 
