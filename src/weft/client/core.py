@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from weft._kernel import DELIVERIES, EVENTS, OUTCOMES, OUTPUT, TIMER, Client
 from weft.client.links import Inlet, Link, Outlet
@@ -23,7 +25,7 @@ from weft.client.pipe import Pipe
 from weft.client.reader import Reader
 from weft.client.url import Target, resolve
 from weft.model.client_events import Attached, Closed, Detached, Drained, LoginFailed, Opened, SessionEnded
-from weft.model.errors import ConfigError, Refused, Unavailable, WeftError
+from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, WeftError
 from weft.net.backoff import delays
 from weft.net.memory import connect_here
 from weft.net.resumption import dialling, is_resumed, remember
@@ -37,8 +39,15 @@ STEADY_S = 1.0
 """A connection that lasted so long was a good one."""
 CLOSE_TIMEOUT_S = 3.0
 """Time the peer has to answer a close."""
+NOT_FOUND = "amqp:not-found"
+FINAL = (NOT_FOUND, "amqp:unauthorized-access", "amqp:not-allowed")
+"""Why a peer that is asked for the first time will not have us later either: no such virtual host, or not for us."""
 SWEEP_S = 0.1
 """How often deadlines are looked at: they are for failures, so a tenth of a second late is early enough."""
+
+
+_CORES: WeakSet[Core] = WeakSet()
+"""All of this process, for a child that is forked from it."""
 
 
 class Core:
@@ -88,6 +97,7 @@ class Core:
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
+        _CORES.add(self)
 
     # from any thread
 
@@ -135,7 +145,9 @@ class Core:
         return self._transport is not None and is_resumed(self._transport)
 
     def add(self, link: Link) -> None:
-        """A link was attached to the machine."""
+        """A link was attached to the machine; what ended the client, if it has ended."""
+        if self.is_closed:
+            raise self.error or Unavailable("the client is closed")
         self.links[link.number] = link
         self.kick()
 
@@ -150,6 +162,15 @@ class Core:
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and all that was on it
                 self.loop.call_soon_threadsafe(what, *arguments)
+
+    def forked(self) -> None:
+        """This process is a child, forked while the client was open: the connection is its parent's alone."""
+        error = LocalProtocolError("the client was opened before a fork: connect again in the child")
+        # The parent's threads may have held them.
+        self.lock, self._pipe = threading.Lock(), Pipe()
+        self.error, self.is_closed, self.peer, self._waiting = error, True, None, []
+        for link in self.links.values():
+            link.error = error
 
     # on the loop from here on
 
@@ -307,8 +328,7 @@ class Core:
         if signals & DELIVERIES:
             self._dispatch_deliveries()
         if signals & EVENTS:
-            for event in self.machine.poll_events():
-                self._on_event(event)
+            self._dispatch_events()
         if signals & TIMER:
             self._arm()
         if signals & OUTPUT and not self._kick_due:
@@ -356,6 +376,23 @@ class Core:
             link = self.links.get(number)
             if isinstance(link, Inlet):
                 link.on_filled()
+
+    def _dispatch_events(self) -> None:
+        events = self.machine.poll_events()
+        opened = next((event for event in events if isinstance(event, Opened)), None)
+        closed = next((event for event in events if isinstance(event, Closed) and event.by_peer), None)
+        for event in events:
+            if event is opened and closed is not None:
+                # It opens only to say in one breath why it will not have us.
+                self._fail_opening(self._turned_away(closed))
+            else:
+                self._on_event(event)
+
+    def _turned_away(self, closed: Closed) -> WeftError:
+        text = f"{self.target}: {closed.description or closed.condition or 'closed by the peer'}"
+        # Where we have been let in before, it may be so again.
+        is_final = closed.condition in FINAL and not self.connections
+        return Refused(text, 404 if closed.condition == NOT_FOUND else 403) if is_final else Unavailable(text)
 
     def _on_event(self, event: object) -> None:
         match event:
@@ -478,8 +515,16 @@ def _link_error(link: Link, condition: str, description: str) -> WeftError:
     text = f"{link.address or 'the link'}: {description or condition or 'detached'}"
     if link.is_closing:
         return Unavailable(f"{link.address or 'the link'} was closed")
-    return Refused(text, 404 if condition == "amqp:not-found" else 403)
+    return Refused(text, 404 if condition == NOT_FOUND else 403)
 
 
 def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()
+
+
+def _fork() -> None:
+    for core in list(_CORES):
+        core.forked()
+
+
+os.register_at_fork(after_in_child=_fork)

@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from weft.client.codecs import encode
@@ -273,6 +273,8 @@ class Fabric:
         return outlet
 
     def _link_to(self, address: str, properties: dict[str, Any], capabilities: Sequence[str]) -> Outlet:
+        if not isinstance(address, str):
+            raise TypeError(f"an address is str, not {type(address).__name__}")
         key = " ".join([*capabilities, address])
         with self._making:
             outlet = self._outlets.get(key)
@@ -334,6 +336,8 @@ class Fabric:
         `retry()` or `reject()`. At most `credit` messages are unsettled at a time. With `timeout_s` the iteration ends
         by DeadlineExceeded when nothing comes for so long. `selector` is an SQL-like condition on headers.
         """
+        if accept not in ("auto", "explicit"):
+            raise LocalProtocolError(f"accept is 'auto' or 'explicit', not {accept!r}")
         filters = dict(filters or {})
         if selector is not None:
             filters["apache.org:selector-filter:string"] = selector
@@ -341,10 +345,11 @@ class Fabric:
         inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
         return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
 
-    def inlet(self, address: str | None, *, name: str | None = None, **options: Any) -> Inlet:
+    def inlet(self, address: str | None, *, name: str | None = None, is_stream: bool = False, **options: Any) -> Inlet:
         """A receiving link, as the engine face and the patterns use it."""
         core = self.core
         inlet = Inlet(core, address)
+        inlet.is_stream = is_stream
         if not options.get("filters"):
             options["filters"] = None
         link = name or self.link_name("receive", address or "")
@@ -460,12 +465,8 @@ class Fabric:
             replies = await self._ready_replies(timeout_s)
         data, content_type = encode(body)
         ticket = Ticket(monotonic() + timeout_s)
-        correlation = replies.expect(ticket, address, data, properties)
-        if address.startswith("$"):
-            replies.unsigned.add(correlation)
+        correlation = replies.expect(ticket, address, data, properties, timeout_s)
         properties["durable"] = durable
-        properties["ttl_ms"] = max(1, int(timeout_s * 1000))
-        properties["expires_at"] = time() + timeout_s
         if content_type is not None:
             properties.setdefault("content_type", content_type)
         if headers:
@@ -539,7 +540,8 @@ class Fabric:
     async def serve(self) -> None:
         """Start all services, and serve until SIGTERM or SIGINT; then finish what is begun."""
         for service in self._services:
-            await service.start()
+            if not service.is_started:
+                await service.start()
         await until_stopped()
         for service in self._services:
             await service.stop()
@@ -570,8 +572,7 @@ class Fabric:
 
         They stay where they are. After a lost connection it goes on behind the last message that was handed over.
         """
-        inlet = self.inlet(address, window=credit, filters={STREAM_OFFSET: offset})
-        inlet.is_stream = True
+        inlet = self.inlet(address, window=credit, filters={STREAM_OFFSET: offset}, is_stream=True)
         return Receiver(inlet, auto=True, timeout_s=timeout_s, credit=credit)
 
     def session(self) -> Session:

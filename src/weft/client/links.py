@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft._kernel import Delivery, EncodedMessages
-from weft.model.errors import DeadlineExceeded, LocalProtocolError, Undelivered, WeftError
+from weft.model.errors import DeadlineExceeded, LocalProtocolError, Refused, Undelivered, WeftError
 
 if TYPE_CHECKING:
     from weft.client.core import Core
@@ -70,7 +70,7 @@ class Link:
     def on_end(self, error: WeftError) -> None:
         """The link is gone for good."""
         with self.core.lock:
-            self.error = error
+            self.error = self.error or error
             waiting, self._attached = self._attached, []
             ended, self._ended = self._ended, []
         for ticket in waiting:
@@ -252,6 +252,15 @@ class Inlet(Link):
         """Of a stream: the offset to go on from after a lost connection."""
         self.on_message: Callable[[list[Delivery]], None] | None = None
         """Takes deliveries as they come, on the thread that has read them, in place of whoever would ask."""
+
+    def on_attached(self, address: str | None, filters: Sequence[str]) -> None:
+        if self.is_stream and STREAM_OFFSET not in filters:
+            # A queue would give its messages away for good.
+            self.on_end(Refused(f"{self.address} is not a stream", 406))
+            self.core.machine.detach(self.number, closed=True)
+            self.core.look()
+            return
+        super().on_attached(address, filters)
 
     def take(self, count_max: int) -> list[Delivery]:
         """Deliveries that are there."""

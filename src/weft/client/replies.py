@@ -27,6 +27,8 @@ from weft.model.errors import ServiceError, Unavailable, Untrusted, WeftError
 KEEP_S = 300
 """How long a node keeps the replies of a client that is gone: longer than any reconnect, shorter than a lifetime."""
 WINDOW = 1_000
+TTL_S_MAX = 4_000_000.0
+"""A deadline further away does not fit into a message, and has it wait for ever."""
 ERROR_HEADER = "weft-error"
 """The header of a reply that is an error: the name of the exception."""
 
@@ -86,11 +88,16 @@ class Replies(Inlet):
         self.number = core.machine.attach_receiver("replies", address, **options)
         core.add(self)
 
-    def expect(self, ticket: Any, address: str, data: Any, properties: dict[str, Any]) -> str:
+    def expect(self, ticket: Any, address: str, data: Any, properties: dict[str, Any], timeout_s: float) -> str:
         """A request is about to be sent: the correlation under which its reply is known."""
         correlation = f"{self._token}{next(self._ids):x}"
         properties["reply_to"] = self.address
         properties["correlation_id"] = correlation
+        if timeout_s < TTL_S_MAX:
+            properties["ttl_ms"] = max(1, int(timeout_s * 1000))
+            properties["expires_at"] = time() + timeout_s
+        if address.startswith("$"):
+            self.unsigned.add(correlation)
         self._waiting[correlation] = Asked(ticket, address, data, properties, self.core.connections)
         return correlation
 
@@ -124,12 +131,12 @@ class Replies(Inlet):
 
     def ask_anew(self, asked: Asked) -> None:
         """Ask a request that nobody knows once more, under another id."""
-        left_s = asked.ticket.deadline - monotonic()
-        properties = asked.properties | {"ttl_ms": max(1, int(left_s * 1000)), "expires_at": time() + left_s}
+        properties = dict(asked.properties)
         outlet = self._outlet(asked.address, properties, is_topic=False)
         if outlet.is_full or asked.connection == self.core.connections:
             return
-        key = self.expect(asked.ticket, asked.address, asked.data, properties)
+        left_s = asked.ticket.deadline - monotonic()
+        key = self.expect(asked.ticket, asked.address, asked.data, properties, left_s)
         self._waiting[key] = asked
         asked.later += (key,)
         asked.connection = self.core.connections

@@ -22,8 +22,8 @@ from weft.client.codecs import Encoded, encode
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.replies import ERROR_HEADER
-from weft.client.tickets import Slots, Work, caller, sleep, soon, within
-from weft.model.errors import DeadlineExceeded, Refused, Undelivered, WeftError
+from weft.client.tickets import Cancelled, Slots, Work, caller, is_cancelled, sleep, soon, within
+from weft.model.errors import DeadlineExceeded, LocalProtocolError, Refused, Undelivered, WeftError
 from weft.model.services import presence_topic
 from weft.net.backoff import delays
 
@@ -69,6 +69,8 @@ class Service:
 
     async def start(self) -> None:
         """Make the queue, announce the instance, serve."""
+        if self._receiver is not None:
+            raise LocalProtocolError(f"service {self.name} was started already")
         self._receiver = self._receive()
         await self._receiver.ready()
         self._asked = self._fabric.subscribe(presence_topic(self.name, "ask"))
@@ -76,6 +78,11 @@ class Service:
         self._taking = Work(self._serve)
         self._works = [Work(self._answer_asked), Work(self._announce_often)]
         await self._announce("up")
+
+    @property
+    def is_started(self) -> bool:
+        """Was `start` called?"""
+        return self._receiver is not None
 
     def _receive(self) -> Receiver:
         capabilities = [*self._fabric.dialect.queues, *self._fabric.dialect.serving]
@@ -130,7 +137,10 @@ class Service:
                     break
                 LOG.warning("service %s: %s", self.name, error)
                 await sleep(next(pauses))
-                self._receiver = self._receive()
+                try:
+                    self._receiver = self._receive()
+                except WeftError:
+                    break  # it was the client that was refused, not the queue
             except WeftError:
                 break  # the client is closed
         return None
@@ -165,7 +175,7 @@ class Service:
             LOG.error("service %s failed, and nobody is to be told: %s", self.name, answer.body.data)
         try:
             if message.reply_to is not None:
-                await self._reply(message, answer, remaining_s)
+                await self._reply_or_say_why(message, key, answer, remaining_s)
         except WeftError:
             if key is not None:
                 self._answers.forget(key)
@@ -183,12 +193,13 @@ class Service:
         try:
             value = await within(remaining_s, self._call, message)
             return Answer(_encoded(b"" if value is None else value), {})
-        except Exception as error:
+        except (Exception, Cancelled) as error:
+            if is_cancelled():
+                raise
             left_s = _remaining_s(message)
             if isinstance(error, TimeoutError) and left_s is not None and left_s <= 0:
                 return None
-            text = str(error).encode(errors="replace").decode()
-            return Answer(_encoded(text), {ERROR_HEADER: type(error).__name__})
+            return _failed(error)
 
     async def _answer_again(self, message: Message, key: str) -> None:
         """A request that was answered, or is not to be served any more, has come again."""
@@ -196,6 +207,23 @@ class Service:
         if answer is not None and message.reply_to is not None:
             await self._reply(message, answer, _remaining_s(message))
         message.accept()
+
+    async def _reply_or_say_why(
+        self,
+        message: Message,
+        key: str | None,
+        answer: Answer,
+        remaining_s: float | None,
+    ) -> None:
+        try:
+            await self._reply(message, answer, remaining_s)
+        except LocalProtocolError as error:
+            # Too large for the node, say: whoever serves it next cannot send it either.
+            answer = _failed(error)
+            if key is not None:
+                self._answers.forget(key)
+                self._answers.end(key, answer)
+            await self._reply(message, answer, remaining_s)
 
     async def _reply(self, message: Message, answer: Answer, remaining_s: float | None) -> None:
         correlation = message.correlation_id if message.correlation_id is not None else message.message_id
@@ -309,6 +337,11 @@ async def watch(fabric: Fabric, name: str) -> AsyncIterator[tuple[str, str]]:
             for instance in [instance for instance, at in seen.items() if at <= monotonic()]:
                 del seen[instance]
                 yield instance, "down"
+
+
+def _failed(error: BaseException) -> Answer:
+    text = str(error).encode(errors="replace").decode()
+    return Answer(_encoded(text), {ERROR_HEADER: type(error).__name__})
 
 
 def _encoded(value: Any) -> Encoded:

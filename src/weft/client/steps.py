@@ -102,12 +102,12 @@ class Pipeline:
     async def _do(self, step: Step, message: Message) -> None:
         try:
             value = await step.call(message)
+            if value is not None and step.onward is not None:
+                taken = message.message_id
+                made = None if taken is None else f"{taken!s}/{step.name}"
+                await self._fabric.send(step.onward, value, headers=message.headers, message_id=made)
         except Exception:
             LOG.exception("step %s.%s failed; the message is tried again", self.name, step.name)
             message.retry()
             return
-        if value is not None and step.onward is not None:
-            taken = message.message_id
-            made = None if taken is None else f"{taken!s}/{step.name}"
-            await self._fabric.send(step.onward, value, headers=message.headers, message_id=made)
         message.accept()

@@ -33,6 +33,15 @@ class _Cancelled(BaseException):
     """The work of this thread is not wanted any more."""
 
 
+Cancelled = _Cancelled
+
+
+def is_cancelled() -> bool:
+    """Is it the caller itself that is to stop, and not something that it waits for?"""
+    work = _HERE.work
+    return work is not None and work.cancelled.is_set()
+
+
 class Ticket:
     """One result to wait for. `left` counts the messages of a batch that have no outcome yet."""
 

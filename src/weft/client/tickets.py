@@ -200,6 +200,15 @@ def soon(what: Callable[[], None]) -> None:
 
 
 sleep = asyncio.sleep
+Cancelled = asyncio.CancelledError
+
+
+def is_cancelled() -> bool:
+    """Is it the caller itself that is to stop, and not something that it waits for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 Lock = asyncio.Lock
 """One at a time: `async with`."""
 

@@ -68,7 +68,9 @@ class Target(NamedTuple):
 def targets(url: str | Sequence[str] | None) -> tuple[Target, ...]:
     """The targets that one URL, several in a list or several with commas between them name."""
     given = url if url is not None else os.environ.get(URL_VARIABLE) or URL_DEFAULT
-    texts = given.split(",") if isinstance(given, str) else list(given)
+    texts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"a URL is str, and several are a list of them: {given!r}")
     found = tuple(_target(text.strip()) for text in texts if text.strip())
     if not found:
         raise ConfigError("there is no URL to connect to")
@@ -106,6 +108,8 @@ def _target(text: str) -> Target:
         raise ConfigError(f"{text!r} begins with none of amqp://, amqps://, amqp+srv:// and weft+memory:")
     if not parts.hostname:
         raise ConfigError(f"{text!r} names no host")
+    if port == 0:
+        raise ConfigError(f"{text!r}: nobody can be reached at port 0")
     user = None if parts.username is None else unquote(parts.username)
     path = parts.path.removeprefix("/")
     return Target(

@@ -17,7 +17,7 @@ from weft._kernel import Delivery
 from weft.client.links import Inlet
 from weft.client.message import Message
 from weft.client.threads import Ticket
-from weft.model.errors import DeadlineExceeded
+from weft.model.errors import DeadlineExceeded, LocalProtocolError
 
 LOG = logging.getLogger("weft.client")
 READY_S = 30.0
@@ -38,6 +38,7 @@ class Receiver:
         self._taken: list[Delivery] = []
         self._last: Message | None = None
         self._generation = inlet.generation
+        self._is_waiting = False
         self.refused = 0
         """Messages that were rejected because their signature is missing or wrong."""
 
@@ -93,10 +94,16 @@ class Receiver:
             self._timeout_s = before
 
     def _wait(self) -> None:
+        if self._is_waiting:
+            raise LocalProtocolError("somebody waits for this receiver's next message already: each needs its own")
         timeout_s = self._timeout_s
         ticket = Ticket(float("inf") if timeout_s is None else monotonic() + timeout_s)
-        self._inlet.when_filled(ticket)
-        ticket.wait()
+        self._is_waiting = True
+        try:
+            self._inlet.when_filled(ticket)
+            ticket.wait()
+        finally:
+            self._is_waiting = False
 
     def ready(self, timeout_s: float = READY_S) -> Self:
         """Wait until the node has attached it; Refused if it does not, DeadlineExceeded if there is no node."""

@@ -103,12 +103,12 @@ class Pipeline:
     def _do(self, step: Step, message: Message) -> None:
         try:
             value = step.call(message)
+            if value is not None and step.onward is not None:
+                taken = message.message_id
+                made = None if taken is None else f"{taken!s}/{step.name}"
+                self._fabric.send(step.onward, value, headers=message.headers, message_id=made)
         except Exception:
             LOG.exception("step %s.%s failed; the message is tried again", self.name, step.name)
             message.retry()
             return
-        if value is not None and step.onward is not None:
-            taken = message.message_id
-            made = None if taken is None else f"{taken!s}/{step.name}"
-            self._fabric.send(step.onward, value, headers=message.headers, message_id=made)
         message.accept()
