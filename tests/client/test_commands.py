@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,51 @@ def test_mistakes_are_one_line() -> None:
     failed = weft("send", "q", "body", "--timeout", "0.3", url="amqp://127.0.0.1:1")
     assert failed.returncode == 2
     assert failed.stderr.startswith("weft send: amqp://127.0.0.1:1: ")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_whatever_bytes_are_sent_are_shown(url: str) -> None:
+    command, options = [sys.executable, "-m", "weft", "send", "odd"], ["--url", url]
+    typed = [*command, b"\xff!", "--content-type", "application/json", *options]
+    assert subprocess.run(typed, timeout=50).returncode == 0
+    assert subprocess.run([*command, *options], input=b"\xfe\n{no\n", timeout=50).returncode == 0
+    assert weft("receive", "odd", "--count", "3", url=url).stdout == "\\xff!\n\\xfe\n{no\n"
+
+
+def test_who_interrupts_or_reads_no_more_is_told_nothing(url: str) -> None:
+    weft("send", "pipe", "x", "--count", "3000", url=url)
+    command = [sys.executable, "-m", "weft", "receive", "pipe", "--url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as receive:
+        assert receive.stdout is not None
+        assert receive.stderr is not None
+        assert receive.stdout.readline() == "x\n"
+        receive.stdout.close()
+        assert receive.stderr.read() == ""
+    assert receive.returncode == 141
+    command = [sys.executable, "-m", "weft", "request", "unanswered", "?", "--timeout", "60", "--url", url]
+    with (
+        sync.connect(url) as fabric,
+        fabric.receive("unanswered", accept="explicit", timeout_s=50) as requests,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as request,
+    ):
+        next(requests).accept()
+        request.send_signal(signal.SIGINT)
+        assert request.communicate(timeout=50) == ("", "")
+    assert request.returncode == 130
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["receive", "q", "--count", "0"],
+        ["send", "q", "x", "--count", "-1"],
+        ["bench", "--seconds", "0"],
+        ["bench", "--senders", "0"],
+    ],
+)
+def test_numbers_that_make_no_sense(words: list[str]) -> None:
+    failed = weft(*words, url="amqp://127.0.0.1:1")
+    assert failed.returncode == 2
     assert failed.stderr.count("\n") == 1
 
 

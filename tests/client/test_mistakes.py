@@ -60,6 +60,15 @@ async def test_calls_that_make_no_sense(fabric: weft.Fabric) -> None:
         fabric.receive("q", accept="all")  # type: ignore[arg-type]
 
 
+async def test_many_bodies_may_be_of_many_kinds(fabric: weft.Fabric) -> None:
+    given = [1, "a", "b", b"c", {"d": 1}]
+    await fabric.send_many("mixed", given)
+    await fabric.send_many("mixed", ["e", b"f"], content_type="text/x-mine")
+    async with fabric.receive("mixed") as messages:
+        assert [(await anext(messages)).body for _ in given] == given
+        assert [(await anext(messages)).content_type for _ in range(2)] == ["text/x-mine"] * 2
+
+
 async def test_a_request_may_wait_for_ever(fabric: weft.Fabric) -> None:
     @fabric.service("echo")
     async def echo(request: Message) -> object:

@@ -7,6 +7,7 @@ import contextlib
 import doctest
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,3 +155,20 @@ def test_a_transaction_over_two_nodes(fabric: sync.Fabric, other_url: str) -> No
         assert both.recover() == {}
         with pytest.raises(weft.Refused, match="exclusive"):
             sync.distributed("sync", fabric, store).open()
+
+
+def test_nothing_hangs_when_the_interpreter_ends(url: str) -> None:
+    program = f"""
+        from weft.client import sync
+        fabric = sync.connect({url!r}).open()
+        class Late:
+            def __del__(self):
+                try:
+                    fabric.send("late", 1)
+                except Exception as error:
+                    print(error, flush=True)
+        late = Late()
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=25)
+    assert ran.returncode == 0, ran.stderr
+    assert "the interpreter is ending" in ran.stdout

@@ -3,19 +3,22 @@
 Owns the table of commands and how mistakes are told. Each command is a module with `add_options` and `run`; it is
 imported only when it is called, since a node must be ready in well under a second.
 It must never hold what an embedded node needs as well: that is in `weft.server`.
-Rule: whatever is wrong with options, files or the machine is one line on standard error, and exit code 2.
+Rule: whatever is wrong with options, files or the machine is one line on standard error, and exit code 2. Who
+interrupts a command or reads no more of what it prints knows, and is told nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from weft import __version__
-from weft.model.errors import ConfigError, Refused, Unavailable, Undelivered
+from weft.model.errors import WeftError
 
 COMMANDS = {
     "up": "run a node in the foreground",
@@ -82,7 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module.add_options(parser)
     try:
         code: int = module.run(parser.parse_args(words[1:]))
-    except (ConfigError, Refused, Unavailable, Undelivered) as error:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read has had enough. Python must not try to flush the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except (WeftError, OSError) as error:
         print(f"weft {command}: {error}", file=sys.stderr)
         return 2
     return code

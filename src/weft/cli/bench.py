@@ -12,8 +12,9 @@ import asyncio
 import statistics
 from time import monotonic, perf_counter_ns
 
-from weft.cli.messages import Progress, add_connection_options
+from weft.cli.messages import Progress, add_connection_options, at_least_one
 from weft.client import Fabric, connect
+from weft.model.errors import ConfigError
 
 STAMP_BYTES = 8
 
@@ -23,13 +24,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", default="weft.bench", help="the queue to use (%(default)s)")
     parser.add_argument("--size", type=int, default=1024, metavar="BYTES", help="bytes of a body (%(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="how long to send (%(default)s)")
-    parser.add_argument("--senders", type=int, default=200, metavar="N", help="sends at a time (%(default)s)")
+    parser.add_argument("--senders", type=at_least_one, default=200, metavar="N", help="sends at a time (%(default)s)")
     parser.add_argument("--transient", action="store_true", help="messages need not survive a restart of the node")
     add_connection_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Send and receive, and tell how it went."""
+    if options.seconds <= 0:
+        raise ConfigError("--seconds is more than 0")
     asyncio.run(_bench(options))
     return 0
 
@@ -51,9 +54,12 @@ async def _bench(options: argparse.Namespace) -> None:
                 sent.add()
 
         receiving = asyncio.ensure_future(_receive(reader, options.address, delays_ns))
-        await asyncio.gather(*(send() for _ in range(options.senders)))
-        sent.end()
-        received = await receiving
+        try:
+            await asyncio.gather(*(send() for _ in range(options.senders)))
+            sent.end()
+            received = await receiving
+        finally:
+            receiving.cancel()
     print(f"sent {sent.count / options.seconds:,.0f} messages/s of {options.size} bytes, received {received:,}")
     if delays_ns:
         delays_ns.sort()

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
+from weft.client.message import Message
 from weft.model.errors import ConfigError
 
 TICK_S = 1.0
@@ -28,13 +30,21 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bodies(words: list[str]) -> Iterator[str]:
-    """Bodies from the command line, or one per line of standard input."""
-    if words:
-        yield from words
-    else:
-        for line in sys.stdin:
-            yield line.rstrip("\n")
+def at_least_one(text: str) -> int:
+    """A number of an option."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def bodies(words: list[str]) -> Iterator[str | bytes]:
+    """Bodies from the command line, or one per line of standard input: text, or bytes if they are none."""
+    for line in map(os.fsencode, words) if words else sys.stdin.buffer:
+        data = line if words else line.rstrip(b"\n")
+        try:
+            yield data.decode()
+        except UnicodeDecodeError:
+            yield data
 
 
 def headers(pairs: list[str]) -> dict[str, Any]:
@@ -49,6 +59,14 @@ def headers(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             found[key] = value
     return found
+
+
+def body_of(message: Message) -> object:
+    """The body of a message; as it came, if it is not what its content type says."""
+    try:
+        return message.body
+    except (ValueError, LookupError, RecursionError):
+        return message.data
 
 
 def shown(body: object) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from weft.cli.messages import Progress, add_connection_options, shown
+from weft.cli.messages import Progress, add_connection_options, at_least_one, body_of, shown
 from weft.client import Message
 from weft.client.sync import Fabric, Receiver, connect
 from weft.model.errors import DeadlineExceeded
@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--topic", action="store_true", help="subscribe to a topic instead")
     kind.add_argument("--browse", action="store_true", help="look at the messages and leave them where they are")
     kind.add_argument("--offset", help="read a stream from a number, or from first, last or next")
-    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="end after N messages")
     parser.add_argument("--wait", type=float, metavar="S", help="end when nothing came for S seconds")
     parser.add_argument("--selector", help="only messages whose headers fit this SQL-like condition")
     parser.add_argument("--json", action="store_true", help="print properties too, as one JSON object per line")
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     with connect(options.url, timeout_s=options.timeout) as fabric, _receiver(fabric, options) as receiver:
         try:
             for message in receiver:
-                print(_line(message) if options.json else shown(message.body), flush=True)
+                print(_line(message) if options.json else shown(body_of(message)), flush=True)
                 message.accept()
                 progress.add()
                 if progress.count == options.count:
@@ -63,8 +63,9 @@ def _receiver(fabric: Fabric, options: argparse.Namespace) -> Receiver:
 
 
 def _line(message: Message) -> str:
+    body = body_of(message)
     fields = {
-        "body": message.body if not isinstance(message.body, bytes) else shown(message.body),
+        "body": shown(body) if isinstance(body, bytes) else body,
         "message_id": message.message_id,
         "subject": message.subject,
         "content_type": message.content_type,

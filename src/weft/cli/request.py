@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from weft.cli.messages import add_connection_options, headers, shown
+from weft.cli.messages import add_connection_options, body_of, headers, shown
 from weft.client.sync import connect
 from weft.model.errors import ServiceError
 
@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> int:
         except ServiceError as error:
             print(f"weft request: {options.address} answered with an error: {error.kind}: {error}", file=sys.stderr)
             return 1
-    print(shown(reply.body))
+    print(shown(body_of(reply)))
     return 0

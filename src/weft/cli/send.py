@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice, repeat
 
-from weft.cli.messages import Progress, add_connection_options, bodies, headers
+from weft.cli.messages import Progress, add_connection_options, at_least_one, bodies, headers
 from weft.client.sync import connect
 
 BATCH = 500
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", help="a queue or any other address; with --topic, a topic")
     parser.add_argument("body", nargs="*", help="messages; without any, each line of standard input is one")
     parser.add_argument("--topic", action="store_true", help="publish under a topic instead")
-    parser.add_argument("--count", type=int, default=1, metavar="N", help="send each message N times")
+    parser.add_argument("--count", type=at_least_one, default=1, metavar="N", help="send each message N times")
     parser.add_argument("--header", action="append", default=[], metavar="KEY=VALUE", help="an application property")
     parser.add_argument("--content-type", help="what the bodies are (text/plain)")
     parser.add_argument("--transient", action="store_true", help="messages need not survive a restart of the node")

@@ -10,11 +10,13 @@ Rule: whatever is told to the machine is followed by `kick`, which writes once f
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -163,10 +165,10 @@ class Core:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and all that was on it
                 self.loop.call_soon_threadsafe(what, *arguments)
 
-    def forked(self) -> None:
-        """This process is a child, forked while the client was open: the connection is its parent's alone."""
-        error = LocalProtocolError("the client was opened before a fork: connect again in the child")
-        # The parent's threads may have held them.
+    def abandon(self, error: WeftError) -> None:
+        """The thread that carries the connection is gone, or about to be: nobody may wait for it."""
+        self._pipe.abandon()
+        # That thread may have held them.
         self.lock, self._pipe = threading.Lock(), Pipe()
         self.error, self.is_closed, self.peer, self._waiting = error, True, None, []
         for link in self.links.values():
@@ -522,9 +524,12 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()
 
 
-def _fork() -> None:
+def _abandon_all(error: WeftError) -> None:
     for core in list(_CORES):
-        core.forked()
+        core.abandon(error)
 
 
-os.register_at_fork(after_in_child=_fork)
+_FORKED = LocalProtocolError("the client was opened before a fork: connect again in the child")
+os.register_at_fork(after_in_child=partial(_abandon_all, _FORKED))
+# What runs later, in destructors, would wait for a thread that the interpreter has stopped.
+atexit.register(_abandon_all, Unavailable("the interpreter is ending"))

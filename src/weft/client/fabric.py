@@ -13,6 +13,8 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -242,10 +244,9 @@ class Fabric:
             await self._keep(address, kept, timeout_s)
             return
         for start in range(0, len(encoded), self._window):
-            part = encoded[start : start + self._window]
-            if part[0][1] is not None:
-                properties["content_type"] = part[0][1]
-            await self._send(address, [data for data, _ in part], properties, timeout_s)
+            for kind, part in groupby(encoded[start : start + self._window], key=itemgetter(1)):
+                given = ({"content_type": kind} if kind else {}) | properties
+                await self._send(address, [data for data, _ in part], given, timeout_s)
 
     async def _send(
         self,

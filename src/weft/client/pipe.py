@@ -58,6 +58,12 @@ class Pipe:
         if transport is not None:
             transport.abort()
 
+    def abandon(self) -> None:
+        """Nobody writes any more; the transport, which may be another process's, is left as it is."""
+        direct, self._socket = self._socket, None
+        if direct is not None:
+            direct.close()
+
     def end(self) -> None:
         """Close the transport once everything is written."""
         if self._transport is not None:
