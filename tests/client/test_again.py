@@ -15,13 +15,12 @@ import weft
 from client.test_recovery import Life, restart
 from weft.client import Message, answers, sync
 from weft.client.answers import Answer, Answers, Found, Standing
-from weft.client.codecs import Encoded
 
 MESSAGE: Any = object()
 
 
 def reply(text: str) -> Answer:
-    return Answer(Encoded(text.encode(), "text/plain"), {})
+    return Answer(text.encode(), "text/plain")
 
 
 def test_a_request_is_new_once() -> None:
@@ -71,6 +70,8 @@ def test_what_is_remembered_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in "ghij":
         known.end(key, reply(""))
     assert len(known._kept) <= 4
+    known.end("j", reply("another"))
+    assert known._bytes == len("another")
 
 
 @pytest.fixture

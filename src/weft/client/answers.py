@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from weft.client.codecs import Encoded
 from weft.client.message import Message
 
 REQUEST = "weft:"
@@ -43,8 +42,10 @@ class Standing(Enum):
 class Answer(NamedTuple):
     """A reply as it was given."""
 
-    body: Encoded
-    headers: Mapping[str, Any]
+    data: bytes
+    content_type: str | None
+    error: str | None = None
+    """The name of the exception, if it is one."""
 
 
 class Found(NamedTuple):
@@ -68,11 +69,15 @@ class Answers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._begun: dict[str, list[Message]] = {}
-        self._answered: dict[str, Answer | None] = {}
+        # Plain tuples of plain values: the collector need not look at them, and there are many.
+        self._answered: dict[str, tuple[bytes, str | None, str | None] | None] = {}
+        self._order: deque[str] = deque()
+        """Those that are answered, the oldest first."""
         self._kept: deque[str] = deque()
-        """Those whose reply is kept, the oldest first."""
+        """Those of them whose reply is kept."""
         self._bytes = 0
         self._void: dict[str, None] = {}
+        self._void_order: deque[str] = deque()
 
     def begin(self, key: str, message: Message) -> Standing:
         """A request came in. One that is being served is settled with that, however often it comes."""
@@ -93,28 +98,28 @@ class Answers:
         with self._lock:
             messages = self._begun.pop(key, [])
             if answer is not None:
-                self._answered[key] = answer
+                self._drop(key)
+                self._answered[key] = (answer.data, answer.content_type, answer.error)
+                self._order.append(key)
                 self._kept.append(key)
-                self._bytes += len(answer.body.data)
+                self._bytes += len(answer.data)
                 self._shrink()
             return messages
 
     def _shrink(self) -> None:
-        while len(self._answered) > ANSWERED_MAX:
-            self._drop(next(iter(self._answered)))
-        while self._kept and self._kept[0] not in self._answered:
-            self._kept.popleft()
-        while self._bytes > REPLY_BYTES_MAX:
+        while len(self._order) > ANSWERED_MAX:
+            self._drop(self._order.popleft())
+        while len(self._kept) > ANSWERED_MAX or self._bytes > REPLY_BYTES_MAX:
             key = self._kept.popleft()
             answer = self._answered.get(key)
             if answer is not None:
-                self._bytes -= len(answer.body.data)
+                self._bytes -= len(answer[0])
                 self._answered[key] = None
 
     def _drop(self, key: str) -> None:
         answer = self._answered.pop(key, None)
         if answer is not None:
-            self._bytes -= len(answer.body.data)
+            self._bytes -= len(answer[0])
 
     def forget(self, key: str) -> None:
         """The reply could not be given: whoever gets the request next serves it."""
@@ -124,7 +129,8 @@ class Answers:
     def reply(self, key: str) -> Answer | None:
         """The reply to a request, if it is kept."""
         with self._lock:
-            return self._answered.get(key)
+            answer = self._answered.get(key)
+            return None if answer is None else Answer(*answer)
 
     def ask(self, keys: Sequence[str], *, is_final: bool) -> Found:
         """What is known of some requests; those that are not are never served here after a final question."""
@@ -134,12 +140,13 @@ class Answers:
                 if key in self._begun:
                     found.begun.append(key)
                 elif key not in self._answered:
-                    if is_final:
+                    if is_final and key not in self._void:
                         self._void[key] = None
+                        self._void_order.append(key)
                 elif (answer := self._answered[key]) is None:
                     found.gone.append(key)
                 else:
-                    found.replies.append((key, answer))
-            while len(self._void) > VOID_MAX:
-                del self._void[next(iter(self._void))]
+                    found.replies.append((key, Answer(*answer)))
+            while len(self._void_order) > VOID_MAX:
+                del self._void[self._void_order.popleft()]
         return found

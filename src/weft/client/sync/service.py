@@ -172,11 +172,11 @@ class Service:
         if not message.durable:
             # With the reply, in one write: the request is no safer than that at its node either.
             message.accept()
-        if message.reply_to is None and answer.headers:
-            LOG.error("service %s failed, and nobody is to be told: %s", self.name, answer.body.data)
         try:
             if message.reply_to is not None:
-                self._reply_or_say_why(message, key, answer, remaining_s)
+                self._reply(message, key, answer, remaining_s)
+            elif answer.error is not None:
+                LOG.error("service %s failed, and nobody is to be told: %s", self.name, answer.data.decode())
         except WeftError:
             if key is not None:
                 self._answers.forget(key)
@@ -193,7 +193,7 @@ class Service:
             return None
         try:
             value = within(remaining_s, self._call, message)
-            return Answer(_encoded(b"" if value is None else value), {})
+            return _answer(b"" if value is None else value)
         except (Exception, Cancelled) as error:
             if is_cancelled():
                 raise
@@ -206,28 +206,14 @@ class Service:
         """A request that was answered, or is not to be served any more, has come again."""
         answer = self._answers.reply(key)
         if answer is not None and message.reply_to is not None:
-            self._reply(message, answer, _remaining_s(message))
+            self._reply(message, key, answer, _remaining_s(message))
         message.accept()
 
-    def _reply_or_say_why(
-        self,
-        message: Message,
-        key: str | None,
-        answer: Answer,
-        remaining_s: float | None,
-    ) -> None:
-        try:
-            self._reply(message, answer, remaining_s)
-        except LocalProtocolError as error:
-            # Too large for the node, say: whoever serves it next cannot send it either.
-            answer = _failed(error)
-            if key is not None:
-                self._answers.forget(key)
-                self._answers.end(key, answer)
-            self._reply(message, answer, remaining_s)
-
-    def _reply(self, message: Message, answer: Answer, remaining_s: float | None) -> None:
-        correlation = message.correlation_id if message.correlation_id is not None else message.message_id
+    def _reply(self, message: Message, key: str | None, answer: Answer, remaining_s: float | None) -> None:
+        correlation = key or message.correlation_id
+        if correlation is None:
+            correlation = message.message_id
+        to = message.reply_to or ""
         deadline = monotonic() + (REPLY_S if remaining_s is None else max(remaining_s, 0.1))
         for pause_s in delays():
             if pause_s:
@@ -236,17 +222,36 @@ class Service:
             if left_s <= 0:
                 return
             try:
-                self._fabric.reply(
-                    message.reply_to or "",
-                    answer.body,
-                    correlation_id=correlation,
-                    headers=answer.headers,
-                    timeout_s=left_s,
-                    batchable=message.is_settled,
-                )
+                self._give(to, correlation, answer, left_s, batchable=message.is_settled)
             except (Undelivered, Refused, DeadlineExceeded):
                 continue  # who asked is reconnecting, or gone: the deadline tells
+            except LocalProtocolError as error:
+                if answer.error == type(error).__name__:
+                    raise
+                # Too large for the node, say: whoever serves it next could not send it either.
+                answer = _failed(error)
+                if key is not None:
+                    self._answers.end(key, answer)
+                continue
             return
+
+    def _give(
+        self,
+        to: str,
+        correlation: Any,
+        answer: Answer,
+        timeout_s: float,
+        *,
+        batchable: bool = False,
+    ) -> Any:
+        return self._fabric.reply(
+            to,
+            Encoded(answer.data, answer.content_type),
+            correlation_id=correlation,
+            headers=None if answer.error is None else {ERROR_HEADER: answer.error},
+            timeout_s=timeout_s,
+            batchable=batchable,
+        )
 
     # questions about requests
 
@@ -255,9 +260,7 @@ class Service:
         found = self._answers.ask(question.ids, is_final=question.is_final)
         with contextlib.suppress(Undelivered, Refused, DeadlineExceeded):
             for key, answer in found.replies:
-                self._fabric.reply(
-                    question.to, answer.body, correlation_id=key, headers=answer.headers, timeout_s=ANSWER_S
-                )
+                self._give(question.to, key, answer, ANSWER_S)
             word, headers = question.answer(found)
             self._fabric.reply(question.to, word, correlation_id=None, headers=headers, timeout_s=ANSWER_S)
 
@@ -341,14 +344,13 @@ def watch(fabric: Fabric, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _failed(error: BaseException) -> Answer:
-    text = str(error).encode(errors="replace").decode()
-    return Answer(_encoded(text), {ERROR_HEADER: type(error).__name__})
+    return _answer(str(error).encode(errors="replace").decode(), type(error).__name__)
 
 
-def _encoded(value: Any) -> Encoded:
+def _answer(value: Any, error: str | None = None) -> Answer:
     """A reply in bytes: what cannot be said must fail here, where it still becomes an error for who asked."""
     data, content_type = encode(value)
-    return Encoded(data.encode() if isinstance(data, str) else data, content_type)
+    return Answer(data.encode() if isinstance(data, str) else data, content_type, error)
 
 
 def _remaining_s(message: Message) -> float | None:
