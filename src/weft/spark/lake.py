@@ -1,7 +1,7 @@
 """The lake: ranges of streams as Parquet files, for ever, readable by anything that reads Parquet.
 
 Owns the layout (`streams/<name>/<life>/shard=<n>/<first>-<end>.parquet`), the copying of ranges into it (tiering)
-and reading them back by offset. A folder or a URL of pyarrow's file systems (file, s3, hdfs, gs) and a log come in;
+and reading them back by offset. A folder or a URL of a file system (file, s3, hdfs, webhdfs, gs) and a log come in;
 files and record batches go out.
 It must never hold a list of its own beside the files: their names say what they hold, and a file has its name only
 when it is whole.
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from weft.model.errors import ConfigError, Unavailable
+from weft.spark.hdfs import SCHEMES, web_hdfs
 from weft.spark.logs import ROWS_PER_BATCH, Log, chosen
 from weft.spark.offsets import Extent, Position
 from weft.spark.schema import STREAM, arrow_schema
@@ -36,6 +37,8 @@ GROUP_ROWS = 32_768
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet$")
 SYSTEMS_MAX = 16
 """File systems that a process keeps open: to open one of an object store takes longer than to ask it."""
+NO_LIBRARY = re.compile("load lib(hdfs|jvm)")
+"""How pyarrow says that Hadoop's own client (libhdfs, or the Java for it) is not there."""
 CREDENTIALS = re.compile(r"://[^/@]*@")
 
 
@@ -128,10 +131,15 @@ class Lake:
 def file_system(url: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URL, and the path in it. Spark's word for S3 is `s3a`, pyarrow's `s3`."""
     try:
-        if "://" not in url:
+        scheme, is_url, _ = url.partition("://")
+        if not is_url:
             return fs.LocalFileSystem(), url.rstrip("/")
+        if scheme in SCHEMES:
+            return web_hdfs(url)
         system, root = fs.FileSystem.from_uri(url.replace("s3a://", "s3://", 1))
     except (pa.ArrowInvalid, OSError) as error:
+        if NO_LIBRARY.search(str(error)):
+            return web_hdfs(url)
         shown = CREDENTIALS.sub("://***@", url)
         raise ConfigError(f"lake {shown.partition('?')[0]}: {str(error).replace(url, shown)}") from None
     return system, root.rstrip("/")
