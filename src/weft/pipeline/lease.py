@@ -76,7 +76,7 @@ class Lease:
             self._write(self._path(self._generation), text, anew=True)
         except Py4JJavaError:
             other = self._read(self._generation)
-            if other in (None, text):
+            if other == text or self._generation not in self._generations():
                 raise
             raise self._in_use(other) from None
         for generation in self._generations():

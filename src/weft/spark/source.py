@@ -14,12 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from weft._spark_daemon import hush
 from weft.spark.options import WriteOptions, read_options, write_options
 from weft.spark.reader import BatchReader, StreamReader
 from weft.spark.schema import STREAM, check_message
 
 if TYPE_CHECKING:
     from weft.spark.writer import BatchWriter, StreamWriter
+
+# Whichever process imports the source for Spark.
+hush()
 
 
 class WeftSource(DataSource):
