@@ -1,7 +1,8 @@
 """HDFS without Hadoop's native library: a cluster's web interface (WebHDFS) as a file system of pyarrow.
 
-Owns the way from a URL to a file system that the lake and the pipeline's store can use: `webhdfs://user@namenode:9870/lake`,
-or `hdfs://namenode:8020/lake` where Hadoop's library is not there. fsspec speaks to the cluster.
+Owns the way from a URL to a file system that the lake and the pipeline's store can use:
+`webhdfs://user@namenode:9870/lake`, or `hdfs://namenode:8020/lake` where Hadoop's library is not there. fsspec speaks
+to the cluster.
 It must never take a move for done that was not: the name node is asked to replace what is there, or fails.
 Kerberos, and what else only Hadoop's own client can do, is had by its library (docs/guides/pipeline.md).
 """
