@@ -95,22 +95,27 @@ class Rolling:
         """
         self._between = between
         self.fabric = Fabric(folder)
+        self._sources = sources
+        self._confirmed: list[int] = []
+        self._seen: Counter[int] = Counter()
+        self._steps: list[str] = []
+        self._stop = threading.Event()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+
+    def start(self) -> None:
+        """Begin, and wait for the first messages."""
         for name in NODES:
-            self.fabric.add(name, env=_env(sources))
-        file = folder / "fabric.toml"
+            self.fabric.add(name, env=_env(self._sources))
+        file = self.fabric.folder / "fabric.toml"
         file.write_text(FABRIC.format(**{name: self.fabric.port(name) for name in NODES}))
-        assert asyncio.run(reconcile(load(file), False, False, carry_out=True)) == 0
+        if asyncio.run(reconcile(load(file), False, False, carry_out=True)):
+            raise peers.PeerError("the nodes do not take what the file wants")
         sink = self.fabric.channel("sink")
         # Who is cut off sends again what has no answer, under the same id: the barrier lets it in once.
         sink.queue_declare("q", durable=True, arguments={"x-barrier": "message-id"})
         sink.queue_declare("log", durable=True, arguments={"x-queue-type": "stream", "x-barrier": "message-id"})
         for queue in ("q", "log"):
             sink.queue_bind(queue, "events", "news.#")
-        self._confirmed: list[int] = []
-        self._seen: Counter[int] = Counter()
-        self._steps: list[str] = []
-        self._stop = threading.Event()
-        self._writer = threading.Thread(target=self._write, daemon=True)
         self._until_flowing()
         self._writer.start()
         self._until_more()
@@ -143,7 +148,8 @@ class Rolling:
     def close(self) -> None:
         """End what still runs."""
         self._stop.set()
-        self._writer.join(ARRIVE_S)
+        if self._writer.is_alive():
+            self._writer.join(ARRIVE_S)
         self.fabric.__exit__()
 
     # traffic
@@ -222,6 +228,7 @@ def roll(folder: Path, old: Path | None, new: Path | None, *, back: bool, betwee
     """From old to new, and back again if that is wanted."""
     rolling = Rolling(folder, old, between)
     try:
+        rolling.start()
         for name in NODES:
             rolling.replace(name, new, "new")
         for name in NODES if back else ():
@@ -269,7 +276,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             outcome = roll(Path(folder), old, new, back=options.back)
         except peers.PeerError as error:
-            print(f"a node did not start: {error}")
+            print(f"it stopped half way: {error}")
             return 1
     for step in outcome.steps:
         print(step)

@@ -24,6 +24,7 @@ from weft.fabric.diff import CLASSES, Step, compare
 from weft.model.errors import Refused, Unavailable
 
 TIMEOUT_S = 10.0
+NO_SUCH_CLASS = 404
 START_TIMEOUT_S = 30.0
 
 
@@ -54,7 +55,7 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
         try:
             async with connect(member.url, timeout_s=TIMEOUT_S) as client:
                 management = Management(client, timeout_s=TIMEOUT_S)
-                actual = {kind: await management.query(kind) for kind in CLASSES}
+                actual = {kind: await _objects(management, kind) for kind in CLASSES}
                 steps = compare(member, actual, prune=prune, force=force)
                 _tell(member, steps)
                 if carry_out:
@@ -64,6 +65,16 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
             print(f"{member.name}: {error}", file=sys.stderr)
             code = 1
     return code
+
+
+async def _objects(management: Management, kind: str) -> list[dict[str, Any]]:
+    """Objects of a class. A node of an older version may not know it, and then has none of them."""
+    try:
+        return await management.query(kind)
+    except Refused as error:
+        if error.code == NO_SUCH_CLASS:
+            return []
+        raise
 
 
 def _tell(member: Member, steps: list[Step]) -> None:

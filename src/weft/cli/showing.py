@@ -11,9 +11,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from weft.client import connect
+from weft.client import Fabric, connect
+from weft.client.management import Management
 from weft.client.message import Message
-from weft.model.errors import DeadlineExceeded
+from weft.model.errors import DeadlineExceeded, Refused
 
 BODY_CHARS_MAX = 200
 QUIET_S = 1.0
@@ -25,6 +26,7 @@ async def browse(url: str | None, address: str, count: int | None, quiet_s: floa
     """Messages of a queue, left where they are, until there are no more or so many were seen."""
     seen = 0
     async with connect(url) as fabric:
+        await check(fabric, address)
         receiver = fabric.receive(address, browse=True, timeout_s=quiet_s)
         try:
             async for message in receiver:
@@ -34,6 +36,17 @@ async def browse(url: str | None, address: str, count: int | None, quiet_s: floa
                     return
         except DeadlineExceeded:
             return
+
+
+async def check(fabric: Fabric, address: str) -> None:
+    """Refused if there is nothing of this address: who only looks must not make a queue of a word that was mistyped."""
+    management, (exchange, slash, _) = Management(fabric), address.partition("/")
+    if address.startswith("/") or await management.find("queue", address) is not None:
+        return
+    if not slash:
+        raise Refused(f"there is no queue '{address}'", 404)
+    if await management.find("exchange", exchange) is None:
+        raise Refused(f"there is no exchange '{exchange}', nor a queue '{address}'", 404)
 
 
 def as_row(message: Message) -> dict[str, Any]:

@@ -37,6 +37,7 @@ async def _run(options: argparse.Namespace) -> int:
         # A subscription has messages of its own to take, a queue has not.
         browse = "/" not in options.address
         try:
+            await showing.check(fabric, options.address)
             async for message in fabric.receive(options.address, browse=browse):
                 row = json.dumps(showing.as_row(message), default=str)
                 print(row if options.json else showing.as_line(message), flush=True)

@@ -61,9 +61,11 @@ class Manager:
 
     async def query(self, caller: Caller, class_name: str, query: Query) -> Page:
         """Many objects."""
-        self._enter(caller, class_name)
+        managed = self._enter(caller, class_name)
         if query.vhost is not None:
             caller.enter(query.vhost)
+        if query.sort is not None and query.sort not in managed.attributes:
+            raise Refused(f"'{query.sort}' cannot be sorted by; there are {', '.join(managed.attributes)}", 400)
         return await self._providers[class_name].query(caller, query)
 
     def read(self, caller: Caller, class_name: str, vhost: str, name: str) -> Row:

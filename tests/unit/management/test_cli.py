@@ -44,6 +44,17 @@ async def test_objects(node: weft.Node, weft_command, tmp_path: Path) -> None:  
     assert (await weft_command("ctl", "import", str(tmp_path / "none.json")))[0] == 2
 
 
+async def test_who_looks_makes_nothing(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    for words in (("browse", "typo"), ("trace", "typo", "id"), ("tap", "typo"), ("move", "typo", "x")):
+        code, text = await weft_command(*words)
+        assert (code, "no queue 'typo'" in text) == (1, True), words
+    code, text = await weft_command("tap", "typo/#")
+    assert (code, text.strip()) == (1, "there is no exchange 'typo', nor a queue 'typo/#'")
+    code, text = await weft_command("ctl", "list", "queue", "--sort", "typo")
+    assert (code, text.startswith("'typo' cannot be sorted by; there are name, ")) == (1, True)
+    assert not [row["name"] for row in node.snapshot()["queues"] if "typo" in row["name"]]
+
+
 async def test_messages(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
     node.declare_queue("dead")
     node.declare_queue("work", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})

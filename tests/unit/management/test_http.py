@@ -159,6 +159,27 @@ async def test_definitions_make_the_same_again(browser: Browser, served: weft.No
     ]
 
 
+async def test_lists_are_sorted_by_what_clients_ask_for(browser: Browser, served: weft.Node) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{served.ports[0]}/"
+    connections = [await aio_pika.connect(url) for _ in range(3)]
+    for count, connection in enumerate(connections):
+        for _ in range(count):
+            channel = await connection.channel()
+            queue = await channel.declare_queue(f"sorted-{count}", durable=True)
+            await queue.consume(asyncio.Queue().put)
+    down = "&sort_reverse=true"
+    rows = await browser.get(f"/api/connections?sort=channels{down}")
+    assert [row["channels"] for row in rows] == [2, 1, 0]
+    rows = await browser.get(f"/api/channels?sort=number{down}")
+    assert [row["number"] for row in rows] == [2, 1, 1]
+    rows = await browser.get(f"/api/queues?name=sorted&sort=consumers{down}")
+    assert [row["consumers"] for row in rows] == [2, 1]
+    rows = await browser.get(f"/api/weft/queue?name=sorted&sort=consumers{down}")
+    assert [row["consumers"] for row in rows] == [2, 1]
+    for connection in connections:
+        await connection.close()
+
+
 async def test_virtual_hosts_say_what_they_are_for(browser: Browser, tmp_path: Path) -> None:
     configuration = parse('[http]\naddress = "127.0.0.1:0"\n')
     about = {"description": "orders of the north", "tags": ["production", "north"], "default_queue_type": "quorum"}

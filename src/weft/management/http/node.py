@@ -169,7 +169,7 @@ def _connection(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
 
 async def _list_connections(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = await ask.site.manager.query(ask.caller, "connection", ask.query({}, vhost))
+    page = await ask.site.manager.query(ask.caller, "connection", ask.query(rabbit.CONNECTION_NAMES, vhost))
     return await ask.answer(page, lambda row: _connection(ask, row))
 
 
@@ -190,7 +190,7 @@ async def _close_connection(ask: Ask) -> web.Response:
 
 async def _list_channels(ask: Ask) -> web.Response:
     vhost = ask.vhost if "vhost" in ask.request.match_info else None
-    page = await ask.site.manager.query(ask.caller, "session", ask.query({}, vhost))
+    page = await ask.site.manager.query(ask.caller, "session", ask.query(rabbit.CHANNEL_NAMES, vhost))
     return await ask.answer(page, lambda row: rabbit.channel(row, ask.site.manager.host.name))
 
 

@@ -29,7 +29,9 @@ def _place(ask: Ask) -> tuple[str, str]:
 
 
 async def _list_objects(ask: Ask) -> web.Response:
-    page = await ask.site.manager.query(ask.caller, _class(ask), ask.query({}, ask.request.query.get("vhost")))
+    class_name = _class(ask)
+    names = {name: name for name in BY_NAME[class_name].attributes}
+    page = await ask.site.manager.query(ask.caller, class_name, ask.query(names, ask.request.query.get("vhost")))
     return await ask.answer(page, dict)
 
 

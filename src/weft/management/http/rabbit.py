@@ -23,6 +23,22 @@ QUEUE_NAMES = {
     "message_stats.publish_details.rate": "published",
     "message_stats.deliver_get": "delivered",
     "message_stats.ack": "settled",
+    "consumers": "consumers",
+}
+CONNECTION_NAMES = {
+    "user": "user",
+    "protocol": "protocol",
+    "ssl": "tls",
+    "channels": "channels",
+    "recv_oct": "bytes_in",
+    "send_oct": "bytes_out",
+}
+CHANNEL_NAMES = {
+    "number": "number",
+    "user": "user",
+    "consumer_count": "consumers",
+    "messages_unacknowledged": "unsettled",
+    "prefetch_count": "prefetch",
 }
 """Our columns for those that RabbitMQ's clients sort by."""
 LIMITS = ("max_connections", "max_queues", "max_channels")
