@@ -31,6 +31,7 @@ TOLD: dict[str, tuple[str, ...]] = {
     "link": ("created", "deleted"),
     "uplink": ("created",),
     "route": ("created",),
+    "relay": ("created",),
     "exchange": ("created",),
     "queue": ("created", "statistics", "deleted"),
     "stream": ("created",),
@@ -80,6 +81,7 @@ async def make(node: weft.Node) -> None:
     await create("binding", "", source="x", destination="jobs", routing_key="order.#")
     await create("uplink", "there", urls=["amqp://127.0.0.1:1"])
     await create("route", "r", link="there", kind="static", exchange="x", key="far.#")
+    await create("relay", "in-step", urls=["amqp://127.0.0.1:1"], exchange="x")
     await create("directory", "/settings/color", value={"is": "blue"})
     queue = {"x-weft-service": "payments"}
     await create("queue", "payments.request.impl", arguments=queue)
@@ -171,6 +173,7 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "session": ("", {"consumers": 3, "unsettled": 0, "published": SENT + 1 + APPENDED}),
     "uplink": ("there", {"connects": 0}),
     "route": ("r", {"mended": 0}),
+    "relay": ("in-step", {"exchange": "x"}),
     "exchange": ("x", {"messages_in": SENT + 1, "bindings": 1}),
     "queue": ("jobs", {"published": SENT, "delivered": SENT, "settled": SENT, "ready": 0, "duplicate": 1}),
     "stream": ("log", {"appended": APPENDED, "read": APPENDED, "readers": 1, "next_offset": APPENDED}),
