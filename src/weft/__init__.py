@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ServiceError,
         Unavailable,
         Undelivered,
+        Untrusted,
         WeftError,
     )
     from weft.model.limits import Limits
@@ -46,6 +47,7 @@ __all__ = [
     "ServiceError",
     "Unavailable",
     "Undelivered",
+    "Untrusted",
     "WeftError",
     "__version__",
     "connect",

@@ -17,7 +17,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from weft.client.codecs import encode
 from weft.client.core import Core
@@ -35,6 +35,7 @@ from weft.model.client_events import Opened
 from weft.model.errors import DeadlineExceeded, LocalProtocolError, Unavailable, Undelivered
 
 if TYPE_CHECKING:
+    from weft.client.options import Options
     from weft.client.signing import Signer
     from weft.client.spool import Spool
 
@@ -582,7 +583,7 @@ class Fabric:
         return Session(self)
 
 
-def connect(url: str | Sequence[str] | None = None, **options: Any) -> Fabric:
+def connect(url: str | Sequence[str] | None = None, **options: Unpack[Options]) -> Fabric:
     """A connection to a node, to be used with `with`.
 
     Without a URL the node on this machine, or the one that the variable WEFT_URL names; several URLs (a list, or commas
