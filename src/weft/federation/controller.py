@@ -150,6 +150,13 @@ class Federation:
         """Every route with what is really flowing."""
         return [self._route_row(route) for route in self._routes.values()]
 
+    def pushed_from(self, name: str) -> str | None:
+        """The queue here whose messages a route carries away; None for one that fetches."""
+        route = self._routes.get(name)
+        if route is None or route.direction == "pull":
+            return None
+        return route.queue if route.kind == "queue" else self._own_bridge(route)
+
     def records(self) -> list[Link | Route]:
         """What was asked for: links, then routes."""
         return [*(uplink.link for uplink in self._uplinks.values()), *self._routes.values()]

@@ -310,6 +310,10 @@ CLASSES = (
         ),
         statistics=(
             Field("mended", "integer", "Bindings that were wrong at the source when it compared.", "counter"),
+            Field("round_trip_p50_us", "integer", "From sending a message to the answer that it is safe at the peer, median of late; of a route that is pushed.", "gauge"),
+            Field("round_trip_p90_us", "integer", "The same, 90 of 100 are not longer.", "gauge"),
+            Field("round_trip_p99_us", "integer", "The same, 99 of 100 are not longer.", "gauge"),
+            Field("round_trip_max_us", "integer", "The same, the longest.", "gauge"),
         ),
         operations=(
         ),

@@ -23,6 +23,7 @@ from weft.network.runner import Network
 from weft.network.services import Services
 
 ADMINISTRATOR = "administrator"
+_ROUND_TRIPS = {f"settle_{how}_us": f"round_trip_{how}_us" for how in ("p50", "p90", "p99", "max")}
 
 
 def register(manager: Manager, network: Network, directory: Directory, services: Services, relays: Relays) -> None:
@@ -75,7 +76,15 @@ class Routes(Provider):
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
         for row in self._network.federation.routes():
             if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts()):
-                yield {name: value for name, value in row.items() if name not in ("numbers", "conn")}
+                told = {name: value for name, value in row.items() if name not in ("numbers", "conn")}
+                yield told | self._round_trips(row["vhost"], row["name"])
+
+    def _round_trips(self, vhost: str, name: str) -> Row:
+        """How long the peer took to answer for what was sent to it: what waits for that is in a queue here."""
+        engine, queue = self._manager.host.engine, self._network.federation.pushed_from(name)
+        number = None if queue is None else engine.queue_id(vhost, queue)
+        found = [] if number is None else engine.rows("queues", [number], list(_ROUND_TRIPS))
+        return {told: found[0][column] if found else None for column, told in _ROUND_TRIPS.items()}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         caller.require(ADMINISTRATOR)
