@@ -230,7 +230,7 @@ fn confirms_count_every_publish_and_nack_what_was_refused() {
         answers,
         [
             Method::BasicAck { delivery_tag: 2, multiple: true },
-            Method::BasicNack { delivery_tag: 3, multiple: false, requeue: false },
+            Method::BasicNack { delivery_tag: 3, multiple: false, requeue: true },
             Method::BasicAck { delivery_tag: 4, multiple: false },
         ]
     );
