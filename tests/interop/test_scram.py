@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 by the byte, over both protocols, on a node whose users all have verifiers.
 
 Owns a client of RFC 5802 written from the RFC and run over AMQP 0-9-1's secure and AMQP 1.0's SASL frames. A real
-client of it is in `test_qpid_jms.py`: the wheel of Proton is built without Cyrus SASL, and pika knows no challenge.
-It must not know how the node keeps a password.
+client of it is in `test_qpid_jms.py`: Proton is built without Cyrus SASL, as a wheel and by Debian, and pika knows no
+challenge. It must not know how the node keeps a password.
 """
 
 from __future__ import annotations

@@ -249,6 +249,8 @@ fn a_map_that_does_not_fit_a_frame_is_incomplete_and_nothing_new_comes_before_th
     assert!(incomplete && (10..199).contains(&lines.len()), "{}", lines.len());
     let said = peer.call(&mut node, 0, &credit(199, 1_000, 0, 100));
     assert_eq!(said.len(), 20, "what was listed, and neither the rest nor anything new");
+    let said = peer.call(&mut node, 0, &Flow { drain: true, ..credit(219, 1_000, 20, 80) });
+    assert_eq!(names(&said), ["flow"], "a drain is answered all the same");
     assert_eq!(counts(&node), (1, 179));
     // The next time it says that it knows of no other.
     detach(&mut node, &mut peer, 1);

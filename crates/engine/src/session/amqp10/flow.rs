@@ -146,6 +146,10 @@ impl Session {
             return None;
         }
         let Some(consumer_id) = outlet.consumer.filter(|_| outlet.credit > 0) else { return Some(true) };
+        // Before its next attach a link with an incomplete map says nothing but what it has to say of old deliveries.
+        if let Some(returned) = &outlet.returned {
+            return Some(returned.is_told() && outlet.sending.is_none());
+        }
         if outlet.is_busy() || window == 0 || io.stalled.contains(&consumer_id) {
             return Some(false);
         }

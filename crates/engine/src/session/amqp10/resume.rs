@@ -56,9 +56,14 @@ enum Line {
 }
 
 impl Returned {
+    /// Is everything said about deliveries that the peer has listed?
+    pub(super) fn is_told(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// Is there nothing left to say, so that new deliveries may come?
     pub(super) fn is_over(&self) -> bool {
-        self.lines.is_empty() && !self.incomplete
+        self.is_told() && !self.incomplete
     }
 
     /// The deliveries that are still nobody else's.
