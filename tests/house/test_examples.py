@@ -13,6 +13,8 @@ OPTIONS = {"demo.py": ["--no-benchmarks", "--no-network"]}
 TIMEOUT_S = 55
 SLOW_S = {"pipeline.py": 175, "loop.py": 175, "hundred.py": 175}
 """Starting Spark, or a hundred nodes, takes a while where much else runs."""
+SAYS = {"zeromq.py": ["1² = 1, 2² = 4, 3² = 9", "10² = 100, 11² = 121, 12² = 144"]}
+"""What must be in the output, where running to the end does not prove it."""
 
 
 @pytest.mark.timeout(180)
@@ -24,3 +26,5 @@ def test_example(path: os.PathLike[str]) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=tree.ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout
+    for said in SAYS.get(name, []):
+        assert said in ran.stdout.splitlines(), ran.stdout
