@@ -33,6 +33,7 @@ COMMANDS = {
     "log": "show what streams and durable queues hold, from a data folder",
     "link": "connections that a node keeps to other nodes",
     "route": "what those links carry",
+    "gateway": "messages of other systems into a fabric, and out of it",
     "relay": "exchanges and queues that two nodes keep in step",
     "map": "draw the whole network, found from one node",
     "plan": "how safe several paths are, and how large a network may grow",

@@ -1,0 +1,1 @@
+"""Gateways to other systems."""
