@@ -69,11 +69,23 @@ def test_bounds(spark: SparkSession, lake: str, options: dict[str, object], firs
         ({"stream": "nothing"}, "no stream nothing"),
         ({"startingOffsets": '{"other": 1}'}, "other/0, which is not read"),
         ({"stream": "traffic", "from": "start"}, "no option from"),
+        ({"endingOffsets": '{"traffic": 99999}'}, "endingOffsets: stream traffic/0 ends at offset 20000"),
     ],
 )
 def test_mistakes_are_told(spark: SparkSession, lake: str, options: dict[str, object], told: str) -> None:
     with pytest.raises(PySparkException, match=told):
         spark.read.format("weft").options(**({"lake": lake, "stream": "traffic"} | options)).load().collect()
+
+
+def test_an_end_that_is_not_reached_yet(spark: SparkSession, lake: str) -> None:
+    beyond = {"startingOffsets": ROWS - 5, "endingOffsets": '{"traffic": 99999}', "failOnDataLoss": "false"}
+    assert read(spark, lake, **beyond).count() == 5
+
+
+def test_a_column_that_is_named_twice(spark: SparkSession, lake: str) -> None:
+    twice = spark.read.format("weft").schema("offset BIGINT, offset BIGINT")
+    with pytest.raises(PySparkException, match="names offset more than once"):
+        twice.options(lake=lake, stream="traffic").load().collect()
 
 
 def test_columns_that_no_stream_has(spark: SparkSession, lake: str) -> None:

@@ -17,6 +17,7 @@ from weft.model.errors import ConfigError
 
 EARLIEST, LATEST = "earliest", "latest"
 SLICE_ROWS = 1_000_000
+NUMBER_MAX = 2**63 - 1
 READ = (
     "url", "path", "vhost", "lake", "stream", "streams", "pattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",
@@ -149,16 +150,21 @@ def _bound(given: Mapping[str, str], side: str, default: str) -> str | dict[str,
         offsets = json.loads(text)
     except ValueError:
         offsets = None
-    if isinstance(offsets, int) and offsets >= 0:
+    if _is_offset(offsets):
         return {"": offsets}
-    if isinstance(offsets, dict) and all(isinstance(value, int) and value >= 0 for value in offsets.values()):
+    if isinstance(offsets, dict) and all(_is_offset(value) for value in offsets.values()):
         return {key if "/" in key else f"{key}/0": value for key, value in offsets.items()}
     raise ConfigError(f'{side}Offsets is earliest, latest, a number, or JSON such as {{"orders/0": 17}}; not {text!r}')
 
 
+def _is_offset(value: object) -> bool:
+    """Whether JSON has a number here; to Python its truth values are some, too."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
+
+
 def _microseconds(text: str, name: str) -> int:
     """ISO 8601 (UTC where it names no zone), or milliseconds since 1970."""
-    if text.isdigit():
+    if text.isdecimal() and int(text[:20]) * 1000 <= NUMBER_MAX:
         return int(text) * 1000
     try:
         time = datetime.fromisoformat(text)

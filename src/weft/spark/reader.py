@@ -82,6 +82,14 @@ class BatchReader(_Reading, DataSourceReader):
         start = resolve(log, extents, self.options.starting)
         end = resolve(log, extents, self.options.ending)
         _no_surprise({extent.key: extent for extent in extents}, start, self.options)
+        ends = {extent.key: extent.end for extent in extents}
+        beyond = [key for key, place in sorted(end.items()) if place["next"] > ends[key]]
+        if beyond and self.options.fail_on_data_loss:
+            raise DataLost(
+                f"endingOffsets: stream {beyond[0]} ends at offset {ends[beyond[0]]}, {end[beyond[0]]['next']} was to"
+                f" be the end (failOnDataLoss=false reads what is there)"
+            )
+        end = {key: Place(life=place["life"], next=min(place["next"], ends[key])) for key, place in end.items()}
         end = {key: place for key, place in end.items() if place["next"] > start[key]["next"]}
         numbers = {"rows_max": self.options.partition_rows_max, "parts_min": self.options.partitions_min}
         return offsets.slices(start, end, **numbers)

@@ -66,6 +66,9 @@ MESSAGE = _struct(
 def narrow(schema: StructType) -> list[str]:
     """The columns of the log that a user's schema needs, in the log's order; ConfigError for what no log has."""
     wanted = set()
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"the schema names {', '.join(twice)} more than once")
     for field in schema.fields:
         if field.name in STREAM.names:
             if field.dataType != STREAM[field.name].dataType:
