@@ -46,10 +46,11 @@ class Relays:
 
     def remove(self, name: str) -> None:
         """Take a relay away, with its routes and its link."""
-        relay = self._relays.pop(name, None)
+        relay = self._relays.get(name)
         if relay is None:
             raise Refused(f"no relay '{name}'", 404)
         self._network.let_go(relay.link, relay.routes)
+        del self._relays[name]
         with self._store.transaction():
             self._store.delete_object(KIND, name)
         self._store.sync()

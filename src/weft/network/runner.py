@@ -180,7 +180,12 @@ class Network:
             self._do(self.federation.put_route(route, _now()))
 
     def let_go(self, link: Link | None, routes: Sequence[Route]) -> None:
-        """Have them no more."""
+        """Have them no more: all of them, or none if the link carries others."""
+        if link is not None:
+            carried = {row["name"] for row in self.federation.routes() if row["link"] == link.name}
+            others = carried - {route.name for route in routes}
+            if others:
+                raise Refused(f"link '{link.name}' carries other routes: {', '.join(sorted(others))}", 406)
         for route in routes:
             self._do(self.federation.remove_route(route.name))
             self._held.discard((ROUTE, route.name))

@@ -65,6 +65,11 @@ async def test_it_is_one_object_that_survives_and_goes_as_a_whole(tmp_path: Path
         assert [row["name"] for row in again.network.federation.routes()] == ["news.in", "news.out"]
         relay(again, "news", "amqp://127.0.0.1:1", queue="later")
         assert [row["name"] for row in again.network.federation.routes()] == ["news.out"]
+        again.add_route("news", "queue", queue="q", key="q", name="guest")
+        with pytest.raises(Refused, match="carries other routes: guest"):
+            relays(again).remove("news")
+        assert [row["name"] for row in relays(again).rows()] == ["news"]
+        again.network.remove_route("guest")
         relays(again).remove("news")
         assert not again.network.federation.routes()
         assert [row["name"] for row in again.network.federation.links()] == ["taken"]
