@@ -71,7 +71,7 @@ class Bench:
         """One run of a load generator."""
         words = [f"{key}={value}" for key, value in options.items()]
         command = [str(self.programs / program), mode, *(broker.options if broker else []), *words]
-        name = broker.name if broker else "bare" if "bare" in options else program
+        name = broker.name if broker else program if program in TITLES else "bare"
         self.say(" ".join([TITLES[name] + ":", program, mode, *words]))
         with pinned(one_core):
             try:

@@ -27,7 +27,7 @@ TITLES = {
     "rabbitmq": "RabbitMQ",
     "proton": "Proton's broker",
     "relay": "plain relay",
-    "bare": "answers only",
+    "bare": "the floor",
     "parquet": "Parquet",
     "kafka": "Kafka",
     "tuples": "tuples",

@@ -24,20 +24,27 @@ GROWTH_MB_MAX_MANY = 64
 """For more than `MANY` messages."""
 MANY = 1_000_000
 RESTART_S_MAX = 2.0
+STORED = 500_000
+"""Messages that the floor under storing is taken with."""
+TRIPS = 5_000
+"""Round trips with and without a tap."""
 
 
 def streams(bench: Bench, quick: bool) -> list[Row]:
     """Appending to a stream, and reading it back, beside transient messages through a queue of the same node."""
     count = 200_000 if quick else 1_000_000
+    options = {"count": count, "size": SIZE, "fast": 1, "prefetch": 10_000, "ack_every": 1000}
 
     def run() -> Run:
         with bench.pool.fresh("weft") as broker:
-            options = {"count": count, "size": SIZE, "fast": 1, "prefetch": 10_000, "ack_every": 1000}
             flow = bench.load("load091", "thr", broker, options)
             kept = bench.load("load091", "stream", broker, {**options, "readers": 3})
             return {**kept, "queue_per_s": flow["per_s"], "queue_cpu_us": flow["broker_cpu_us"]}
 
-    runs = bench.turns({"weft": run})
+    # The most that a reader can see here: who is at it cannot be told from a faster broker.
+    bare = partial(bench.load, "load091", "stream", None, {**options, "readers": 3, "bare": 1})
+    both = bench.turns({"weft": run, "bare": bare})
+    runs = {"weft": both["weft"]}
     queue, appended, read = (medians(runs, key)["weft"] for key in ("queue_per_s", "appended_per_s", "read_per_s"))
     target, target_read = "≥ 80 % of the queue's rate", "≥ 2 × 80 % of the queue's rate"
     return [
@@ -45,10 +52,11 @@ def streams(bench: Bench, quick: bool) -> list[Row]:
         row("  CPU per message", "µs", runs, "queue_cpu_us"),
         row("appended to a stream", "/s", runs, "appended_per_s", target=target, met=appended >= 0.8 * queue),
         row("  CPU per message", "µs", runs, "append_cpu_us"),
-        row("read back, each of 3 alone", "/s", runs, "read_per_s", target=target_read, met=read >= 1.6 * queue),
-        row("  CPU per message", "µs", runs, "read_cpu_us"),
-        row("  CPU per message of the reader", "µs", runs, "reader_cpu_us"),
+        row("read back, each of 3 alone", "/s", both, "read_per_s", target=target_read, met=read >= 1.6 * queue),
+        row("  CPU per message", "µs", both, "read_cpu_us"),
+        row("  CPU per message of the reader", "µs", both, "reader_cpu_us"),
         *_taps(bench),
+        _tapped_trips(bench),
     ]
 
 
@@ -60,7 +68,11 @@ def _taps(bench: Bench) -> list[Row]:
         broker = bench.pool.shared("weft")
         return bench.load("load091", mode, broker, {"secs": bench.secs, "size": SIZE, "tap": tap, **fast})
 
-    runs = bench.turns({f"{mode} {tap}": partial(run, mode, tap) for mode in ("reliable", "thr") for tap in (0, 1)})
+    runners = {f"{mode} {tap}": partial(run, mode, tap) for mode in ("reliable", "thr") for tap in (0, 1)}
+    with tempfile.TemporaryDirectory(prefix="bench-store-") as folder:
+        # The least that it takes to store a message: copy it once and write it.
+        options: dict[str, int | str] = {"count": STORED, "size": SIZE, "dir": folder}
+        runs = bench.turns({**runners, "floor": partial(bench.load, "load091", "store", None, options)})
     rows = []
     target = "< 5 %"
     for mode, what in (("reliable", "durable and confirmed"), ("thr", "transient: only the copy is stored")):
@@ -72,7 +84,25 @@ def _taps(bench: Bench) -> list[Row]:
             Row(f"what a tap adds to CPU per message, {what}", "%", {"weft": cost}, target, cost < 5),
             Row("  and takes from the rate", "%", {"weft": slower}, target, slower < 5),
         ]
+    floor = medians({"floor": runs.pop("floor")}, "client_cpu_us")["floor"]
+    cpu = medians(runs, "broker_cpu_us")
+    added = cpu["thr 1"] - cpu["thr 0"]
+    rows.append(
+        Row("  CPU that it adds, beside copying and writing as many bytes", "µs", {"weft": added, "bare": floor})
+    )
     return rows
+
+
+def _tapped_trips(bench: Bench) -> Row:
+    """What a tap adds to a round trip."""
+
+    def run(tap: int) -> Run:
+        broker = bench.pool.shared("weft", one_core=True)
+        return bench.load("load091", "rtt", broker, {"count": TRIPS, "size": SIZE, "tap": tap}, one_core=True)
+
+    trips = medians(bench.turns({str(tap): partial(run, tap) for tap in (0, 1)}), "p50_us")
+    later = (trips["1"] / trips["0"] - 1) * 100
+    return Row("what a tap adds to a round trip, p50", "%", {"weft": later}, "< 5 %", later < 5)
 
 
 def backlog(bench: Bench, quick: bool) -> list[Row]:

@@ -1,9 +1,9 @@
 /* The floor under every broker that is connected to: a process that gives the answers a client waits for, and does
  * nothing else.
  *
- * Owns a server process that knows eight answers of AMQP 0-9-1, looks no deeper into a frame than its method, and
- * counts publications, so that a declared queue has as many messages. Comes in: nothing; goes out: its port and its
- * process. It must never refuse, route, keep or check anything: whatever a broker costs above this is the broker's.
+ * Owns a server process that knows nine answers of AMQP 0-9-1, looks no deeper into a frame than its method, and
+ * counts publications, so that a declared queue has as many messages. Who consumes gets `count` deliveries that were
+ * made before, as fast as the socket takes them. Comes in: nothing; goes out: its port and its process. It must never refuse, route, keep or check anything: whatever a broker costs above this is the broker's.
  * Rule: frames of AMQP 0-9-1, section 4.2.3. */
 #define _GNU_SOURCE
 #include "fast.h"
@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -22,6 +23,7 @@
 #define READ_BYTES 65536
 #define ANSWER_BYTES_MAX 4096
 #define READY_MAX 64
+#define DELIVER_BYTES (1 << 18)
 #define FRAME_END 0xCE
 #define METHOD(class_id, method_id) ((uint32_t)(class_id) << 16 | (method_id))
 
@@ -34,6 +36,36 @@ static void answer(struct bytes *out, int channel, uint32_t method, const void *
     put(out, 4, method);
     put_block(out, arguments, length);
     put(out, 1, FRAME_END);
+}
+
+/* Deliveries of `size` bytes, one like the other: what a reader of a stream gets at the most. */
+static void deliver_all(int socket) {
+    long count = (long)number("count") + 1, size = (long)number("size");
+    uint8_t method[64], *body = allocate(size);
+    struct bytes arguments = {method, 0}, out = {allocate(DELIVER_BYTES + 2 * size), 0};
+    put(&arguments, 4, METHOD(60, 60));
+    put_block(&arguments, "\4load", 5);
+    put(&arguments, 8, 1);
+    put_block(&arguments, "\0\0\4load", 7);
+    size_t one = 0;
+    do {
+        put_frame(&out, 1, method, arguments.length);
+        uint8_t header[48];
+        struct bytes content = {header, 0};
+        put(&content, 4, 60 << 16);
+        put(&content, 8, size);
+        put(&content, 2, 1 << 13); /* headers are the only property */
+        put(&content, 4, 25);
+        put_block(&content, "\17x-stream-offsetl", 17);
+        put(&content, 8, 0);
+        put_frame(&out, 2, header, content.length);
+        put_frame(&out, 3, body, size);
+        if (!one) one = out.length;
+    } while (out.length + one <= DELIVER_BYTES);
+    for (long each = out.length / one; count > 0; count -= each)
+        write_all(socket, out.start, (count < each ? count : each) * one);
+    free(body);
+    free(out.start);
 }
 
 /* True when the peer has said its last word. */
@@ -53,6 +85,7 @@ static bool hear(struct bytes *out, int channel, uint32_t method) {
         break;
     }
     case METHOD(50, 40): answer(out, channel, METHOD(50, 41), none, 4); break;
+    case METHOD(60, 10): answer(out, channel, METHOD(60, 11), none, 0); break;
     case METHOD(60, 40): published++; break;
     }
     return false;
@@ -73,8 +106,12 @@ static void serve(int socket) {
         answer(&out, 0, METHOD(10, 10), start, sizeof start);
         at = 8;
     }
-    for (; got - at >= 11; at += 8 + peek(in + at + 3, 4))
-        if (in[at] == 1) last |= hear(&out, (int)peek(in + at + 1, 2), (uint32_t)peek(in + at + 7, 4));
+    for (; got - at >= 11; at += 8 + peek(in + at + 3, 4)) {
+        if (in[at] != 1) continue;
+        uint32_t method = (uint32_t)peek(in + at + 7, 4);
+        if (method == METHOD(60, 20)) deliver_all(socket);
+        last |= hear(&out, (int)peek(in + at + 1, 2), method);
+    }
     if (out.length) write_all(socket, said, out.length);
     if (last) shutdown(socket, SHUT_WR);
 }

@@ -13,6 +13,9 @@
 #define FAST_BATCH_BYTES 65536
 #define FAST_POLL_MS 100
 
+/* A frame of 0-9-1 on channel 1. */
+void put_frame(struct bytes *out, int type, const void *payload, size_t length);
+
 /* On a connection that the client library has opened, with channel 1 open; returns how many were sent. */
 long fast091_publish(int socket, const char *queue, const void *body, size_t size);
 void fast091_consume(int socket, const char *queue); /* NULL: it is subscribed already */
@@ -26,5 +29,8 @@ void fast10_consume(const char *address);
 
 /* A server that only answers, as a process of its own: its pid. */
 int start_bare(int *port);
+
+/* Mode store: what it takes to store messages, and nothing else. */
+void store(void);
 
 #endif

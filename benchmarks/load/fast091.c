@@ -23,7 +23,7 @@ enum { NUMBER_BYTES = 8 };
 
 long fast_out_of_order;
 
-static void put_frame(struct bytes *out, int type, const void *payload, size_t length) {
+void put_frame(struct bytes *out, int type, const void *payload, size_t length) {
     put(out, 1, type);
     put(out, 2, 1); /* channel */
     put(out, 4, length);

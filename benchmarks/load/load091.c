@@ -551,8 +551,8 @@ static void stream(void) {
     declare(connection, queue_name, true, false);
     struct meter appended = meter_start();
     flow_start();
-    long sent = publish_unconfirmed(connection) + 1;
-    fence(connection);
+    long sent = 1 + (number("bare") ? count : publish_unconfirmed(connection));
+    if (!number("bare")) fence(connection);
     meter_stop(&appended);
     struct meter read = {0};
     for (long reader = 0; reader < readers; reader++) {
@@ -568,14 +568,16 @@ static void stream(void) {
         close(amqp_get_sockfd(own)); /* the library has not seen these frames */
     }
     report_open("stream");
-    report("appended_per_s", sent / appended.wall_s);
-    report("append_cpu_us", appended.broker_s / sent * 1e6);
+    if (!number("bare")) {
+        report("appended_per_s", sent / appended.wall_s);
+        report("append_cpu_us", appended.broker_s / sent * 1e6);
+    }
     if (readers) {
         report("read_per_s", sent * readers / read.wall_s);
         report("read_cpu_us", read.broker_s / (sent * readers) * 1e6);
         report("reader_cpu_us", read.self_s / (sent * readers) * 1e6);
     }
-    report_meter(&appended, sent);
+    report_meter(number("bare") ? &read : &appended, sent);
     report_close();
     delete_queue(connection, queue_name);
     hang_up(connection);
@@ -615,6 +617,7 @@ static const struct mode modes[] = {
     {"backlog", backlog, "publish with no consumer, then drain (count or secs, size, fast, hold, durable, leave)"},
     {"drain", drain, "consume what is there, to the end (queue, fast, durable)"},
     {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers)"},
+    {"store", store, "no broker: copy messages once and write them to a file, synced (count, size, dir)"},
     {"listen", listen_to, "count what an exchange gives, until standard input ends (exchange, key)"},
     {NULL, NULL, NULL}};
 
@@ -649,7 +652,8 @@ static struct option options[] = {
     {"conns", "5000", "connections in mode conns"},
     {"trips", "0", "round trips before, and with, the idle connections"},
     {"hold", "2", "seconds of rest before memory is read"},
-    {"bare", "0", "1: no broker, a process of our own that only gives the answers (churn)"},
+    {"bare", "0", "1: no broker, a process of our own that only gives the answers (churn, stream: reading only)"},
+    {"dir", "/tmp", "where mode store writes"},
     {NULL, NULL, NULL}};
 
 static void use_bare(void) {

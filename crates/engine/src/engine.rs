@@ -176,6 +176,7 @@ impl Engine {
                 Due::Delayed(number) => self.broker.release_delayed(number),
                 Due::Conn(id) => self.tick(id),
                 Due::Disk => self.broker.retry_disk(),
+                Due::Watched => self.broker.sync_watched(),
             }
         }
         self.told_timer_ns = u64::MAX;

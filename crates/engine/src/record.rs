@@ -115,7 +115,10 @@ fn build<'a>(
     place: impl FnOnce(&'a [u8]) -> Option<(Range<usize>, Body)>,
 ) -> Option<Message> {
     let envelope = Envelope::decode(head)?;
-    let deaths = envelope.deaths.iter().map(|stored| death(&stored)).collect::<Option<Vec<_>>>()?;
+    let deaths = match envelope.deaths.is_empty() {
+        true => None,
+        false => Some(envelope.deaths.iter().map(|stored| death(&stored)).collect::<Option<Rc<[_]>>>()?),
+    };
     let own = envelope.own;
     let kind = match envelope.is_amqp10 {
         true => Kind::Amqp10(Box::new(sections::scan(own).ok()?.head)),
@@ -137,7 +140,7 @@ fn build<'a>(
     let (place, body) = place(own)?;
     let charge = account.charge((own.len() + body.len()) as u64);
     let mut message = Message::new(kind, names, traits, place, body, charge);
-    message.deaths = if deaths.is_empty() { None } else { Some(Rc::from(deaths)) };
+    message.deaths = deaths;
     Some(message)
 }
 

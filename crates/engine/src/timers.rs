@@ -21,6 +21,8 @@ pub enum Due {
     Delayed(u64),
     /// A disk that refused is tried again.
     Disk,
+    /// What taps have stored is to be synced.
+    Watched,
 }
 
 /// A heap of deadlines.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use weft_engine::Limits;
 use weft_engine::broker::Store;
 use weft_engine::change::Change;
+use weft_engine::message::Name;
 use weft_engine::queue::Settings;
 use weft_engine::stream::Retention;
 use weft_journal::{Config, SimDisk, recover};
@@ -34,11 +35,15 @@ fn stream(name: &str, number: u64, retention: Retention) -> Change {
     Change::DeclareQueue { vhost: VHOST.to_owned(), name: name.to_owned(), settings: Box::new(settings) }
 }
 
+/// A node with a stream `log`, and a queue `flow` that is tapped into it.
 fn node_on(disk: &SimDisk, now_ns: u64, retention: Retention) -> Node {
     let (journal, found) = recover(disk, CONFIG, (WALL_NS + now_ns) / 1_000_000).expect("it opens");
     let mut node = Node::at(Limits::default(), 7, now_ns);
     node.engine.broker.attach(Store::new(journal, found.queues, found.barriers));
-    node.apply(vec![stream("log", 5, retention)]);
+    let settings = Settings { tap: Some(Name::from(&b"log"[..])), ..Settings::default() };
+    let (vhost, name) = (VHOST.to_owned(), "flow".to_owned());
+    let tapped = Change::DeclareQueue { vhost, name, settings: Box::new(settings) };
+    node.apply(vec![stream("log", 5, retention), tapped]);
     node
 }
 
@@ -171,6 +176,42 @@ fn a_reader_sees_nothing_that_a_crash_could_take_back() {
 }
 
 #[test]
+fn what_a_tap_copies_is_written_in_company_and_shown_a_moment_later() {
+    let disk = SimDisk::new(3);
+    let mut node = node_on(&disk, 1, Retention::default());
+    let (mut reader, _) = read_from(&mut node, "first", 100, None);
+    let mut writer = Client::connect(&mut node);
+    run_disk(&mut node, &disk);
+    for number in 0..20 {
+        writer.publish(&mut node, "", "flow", format!("{number}").as_bytes());
+    }
+    assert!(node.engine.poll_disk().is_empty(), "nobody waits for them");
+    node.advance_ms(20);
+    let jobs = node.engine.poll_disk();
+    assert_eq!(jobs.iter().filter(|job| job.must_sync()).count(), 1, "one sync for all");
+    assert!(deliveries(&reader.read(&mut node)).is_empty(), "the disk has not answered");
+    for mut job in jobs {
+        job.run(&disk);
+        node.engine.disk_done(job);
+        node.settle();
+    }
+    assert_eq!(offsets(&reader.read(&mut node)), (0..20).collect::<Vec<_>>());
+    writer.publish(&mut node, "", "flow", b"goes with the next");
+    writer.publish(&mut node, "", "log", b"which hurries");
+    run_disk(&mut node, &disk);
+    assert_eq!(offsets(&reader.read(&mut node)), [20, 21]);
+    writer.publish(&mut node, "", "flow", b"while a timer is set for one that is safe by now");
+    for _ in 0..4 {
+        node.advance_ms(10);
+        run_disk(&mut node, &disk);
+    }
+    assert_eq!(offsets(&reader.read(&mut node)), [22]);
+    disk.crash();
+    let mut node = node_on(&disk, 2, Retention::default());
+    assert_eq!(read_all(&mut node, &disk).len(), 23);
+}
+
+#[test]
 fn a_named_reader_goes_on_where_it_was_over_a_crash() {
     let disk = SimDisk::new(2);
     let mut node = node_on(&disk, 1, Retention::default());
@@ -209,9 +250,11 @@ fn live(seed: u64) {
         match random.below(100) {
             0..40 => {
                 written += 1;
-                writer.publish(&mut node, "", "log", format!("{written}").as_bytes());
+                let key = if random.one_in(2) { "log" } else { "flow" };
+                writer.publish(&mut node, "", key, format!("{written}").as_bytes());
             }
-            40..85 => {
+            40..50 => node.advance_ms(random.below(12) as u64),
+            50..85 => {
                 jobs.extend(node.engine.poll_disk());
                 if !jobs.is_empty() {
                     let mut job = jobs.remove(random.below(jobs.len()));

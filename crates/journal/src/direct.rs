@@ -1,9 +1,10 @@
 //! Large writes past the page cache.
 //!
 //! Owns the file that is being written with direct I/O, and a buffer that lies as the disk wants it. Whole blocks go to
-//! the disk through that buffer; what is less than a block at either end is left to the caller, who goes through the
-//! cache. It must never be needed: where the file system does not know direct I/O, everything is the caller's. Rule:
-//! `open(2)`, "O_DIRECT"; no block is written both ways, so cache and disk agree. Why: decision 0018.
+//! the disk, through that buffer where they lie otherwise; what is less than a block at either end is left to the
+//! caller, who goes through the cache. It must never be needed: where the file system does not know direct I/O,
+//! everything is the caller's. Rule: `open(2)`, "O_DIRECT"; no block is written both ways, so cache and disk agree.
+//! Why: decision 0018.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,11 +12,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::aligned::BLOCK_BYTES;
+
 /// Writes of at least this are worth it: below, the cache saves more than it costs.
 pub(crate) const DIRECT_BYTES_MIN: usize = 256 << 10;
-/// Direct I/O begins and ends at multiples of this, in the file and in memory.
-const BLOCK_BYTES: usize = 4 << 10;
-/// What is written at a time.
+/// What is written at a time, where it has to be copied first.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A way past the page cache.
@@ -57,21 +58,31 @@ impl Direct {
         bytes: &[u8],
         blocks: Range<usize>,
     ) -> io::Result<()> {
+        let file = match self.file.take_if(|(known, _)| known == name) {
+            Some((_, file)) => file,
+            None => open(path)?,
+        };
+        let offset = offset + blocks.start as u64;
+        let bytes = &bytes[blocks];
+        match bytes.as_ptr() as usize % BLOCK_BYTES {
+            0 => file.write_all_at(bytes, offset)?,
+            _ => self.write_copied(&file, offset, bytes)?,
+        }
+        self.file = Some((name.to_owned(), file));
+        Ok(())
+    }
+
+    /// Writes blocks that do not lie in memory as the disk wants them.
+    fn write_copied(&mut self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if self.memory.is_empty() {
             self.memory = vec![0; PIECE_BYTES + BLOCK_BYTES];
         }
         let start = self.memory.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
         let memory = &mut self.memory[start..];
-        let file = match self.file.take_if(|(known, _)| known == name) {
-            Some((_, file)) => file,
-            None => open(path)?,
-        };
-        for from in blocks.clone().step_by(PIECE_BYTES) {
-            let piece = &bytes[from..blocks.end.min(from + PIECE_BYTES)];
+        for (at, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             memory[..piece.len()].copy_from_slice(piece);
-            file.write_all_at(&memory[..piece.len()], offset + from as u64)?;
+            file.write_all_at(&memory[..piece.len()], offset + (at * PIECE_BYTES) as u64)?;
         }
-        self.file = Some((name.to_owned(), file));
         Ok(())
     }
 }

@@ -126,6 +126,12 @@ impl<'a> Deaths<'a> {
         whole.get(..whole.len() - reader.rest().len()).map(Self)
     }
 
+    /// Most messages have none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.len() <= 2
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = StoredDeath<'a>> + use<'a> {
         let mut reader = Reader::new(self.0);

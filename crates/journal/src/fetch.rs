@@ -15,7 +15,7 @@ use crate::table::{Class, Entries, Entry};
 
 /// Memory kept for reads to come: as much as a few readers use at a time.
 const READ_BUFFERS_MAX: usize = 4;
-const READ_BUFFER_BYTES_MAX: usize = 1 << 20;
+const READ_BUFFER_BYTES_MAX: usize = 2 << 20;
 
 /// The answer to a question for messages.
 #[derive(Debug)]

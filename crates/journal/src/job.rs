@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::aligned::{Aligned, BLOCK_BYTES};
 use crate::aside::set_aside;
 use crate::digest::Digest;
 use crate::error::Fault;
@@ -17,8 +18,8 @@ use crate::scan::{Log, Stretch};
 use crate::sidecar::{self, Placement};
 use crate::storage::{SEGMENTS, Storage, index_name, log_name, spare_name, unfinished};
 
-/// What new spare files are filled with.
-static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+/// Zeros that new spare files are filled with at a time: as many as are cheap to write past the page cache.
+const ZEROS_BYTES: usize = 1 << 20;
 
 /// What kind of work a job is; writes are urgent, reads are awaited by someone, the rest is housekeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ pub(crate) enum WriteError {
 pub(crate) struct WriteWork {
     pub(crate) segment: u32,
     pub(crate) offset: u32,
-    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) bytes: Arc<Aligned>,
     pub(crate) must_sync: bool,
     pub(crate) create: Option<Create>,
     pub(crate) outcome: Option<Result<(), WriteError>>,
@@ -302,8 +303,12 @@ impl PrepareWork {
         let draft = unfinished(name);
         storage.create(&draft, 0)?;
         let end = self.offset + self.bytes as u64;
-        for offset in (self.offset..end).step_by(ZEROS.len()) {
-            storage.write_at(&draft, offset, &ZEROS[..ZEROS.len().min((end - offset) as usize)])?;
+        // Never touched, this memory costs nothing; whole blocks of it are written from where they are.
+        let zeros = vec![0; ZEROS_BYTES.min(self.bytes) + BLOCK_BYTES];
+        let start = zeros.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
+        for offset in (self.offset..end).step_by(ZEROS_BYTES) {
+            let bytes = ZEROS_BYTES.min((end - offset) as usize);
+            storage.write_at(&draft, offset, &zeros[start..start + bytes])?;
         }
         storage.sync(&draft)?;
         if self.last {

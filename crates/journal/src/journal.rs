@@ -22,14 +22,14 @@ use crate::writer::{Put, Writer};
 /// Where a segment must end, transactions and all: offsets have 32 bits, and a batch's last records need room too.
 const SEGMENT_END_MAX: usize = 3 << 30;
 
-/// Messages that are on disk for want of memory only are written when there is this much of them: nobody waits for
-/// them, and a job for each would cost more than the message itself.
-const COMPANY_BYTES: usize = 64 << 10;
+/// Messages that nobody waits for are written when there is this much of them: a job for each would cost more than the
+/// message itself, and so much is cheapest to write.
+const COMPANY_BYTES: usize = 512 << 10;
 
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
-/// - world → journal: `append_message`, `append_barrier`, `remember`, `ack`, `ack_range`, `delete_queue`, `begin`,
-///   `commit`, `sync`, `read`, `recycle`, `advance`, `retry`, `close`
+/// - world → journal: `append_message`, `append_idly`, `append_barrier`, `remember`, `ack`, `ack_range`,
+///   `delete_queue`, `begin`, `commit`, `sync`, `sync_idly`, `read`, `recycle`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
 /// - looking: `messages`, `status`, `is_idle`
@@ -121,6 +121,22 @@ impl Journal {
         body: impl Iterator<Item = &'a [u8]> + Clone,
         targets: &[Target],
     ) -> Result<u64, TooLarge> {
+        let batch = self.append(head, body, targets, 0)?;
+        // What is on disk for want of memory only, nobody waits for.
+        if !targets.iter().all(|target| target.transient) {
+            self.writer.hurry();
+        }
+        Ok(batch)
+    }
+
+    /// The same for a message that nobody waits for: it is written when there is company, or with what hurries.
+    #[inline]
+    pub fn append_idly<'a>(
+        &mut self,
+        head: &[u8],
+        body: impl Iterator<Item = &'a [u8]> + Clone,
+        targets: &[Target],
+    ) -> Result<u64, TooLarge> {
         self.append(head, body, targets, 0)
     }
 
@@ -139,7 +155,7 @@ impl Journal {
             encode_message_front(targets, head, out);
             body.for_each(|part| out.extend_from_slice(part));
         });
-        if flags != 0 || !targets.iter().all(|target| target.transient) {
+        if flags != 0 {
             self.writer.hurry();
         }
         let batch = self.writer.number();
@@ -242,6 +258,12 @@ impl Journal {
     #[inline]
     pub fn sync(&mut self) {
         self.writer.require_sync();
+    }
+
+    /// The batch being built must be synced when it is written, but nobody waits for that.
+    #[inline]
+    pub fn sync_idly(&mut self) {
+        self.writer.sync_idly();
     }
 
     /// The batch being built: it holds whatever was appended or acknowledged last.

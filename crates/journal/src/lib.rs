@@ -6,6 +6,7 @@
 //! read a clock or touch a file outside a job. Rules: docs/internals/segment.md.
 #![forbid(unsafe_code)]
 
+mod aligned;
 mod aside;
 mod bytes;
 mod checksum;

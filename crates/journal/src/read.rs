@@ -159,18 +159,18 @@ pub(crate) struct FoundRecord {
     pub(crate) pick: Pick,
     pub(crate) entry: Entry,
     pub(crate) payload: Range<usize>,
+    /// Bytes of the message's head, which stands before its body at the end of the payload.
+    head: usize,
+    body: usize,
 }
 
 impl Gathered {
-    /// The messages, for whoever asked.
+    /// The messages, for whoever asked. Their bytes are another core's so far, and are not touched here.
     pub(crate) fn into_messages(self) -> Messages {
-        let items = self.found.iter().filter_map(|found| {
-            let payload = &self.bytes[found.payload.clone()];
-            let message = Message::decode(payload)?;
-            let body_start = found.payload.end - message.body.len();
-            let head = body_start - message.head.len()..body_start;
+        let items = self.found.iter().map(|found| {
+            let body = found.payload.end - found.body..found.payload.end;
             let (position, expires) = (found.entry.position, found.entry.expires);
-            Some(Item { position, expires, head, body: body_start..found.payload.end })
+            Item { position, expires, head: body.start - found.head..body.start, body }
         });
         let items = items.collect();
         Messages { bytes: Arc::new(self.bytes), used: self.used, items }
@@ -213,7 +213,7 @@ fn resolve(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, gathered: &m
                 if total > bytes_max && !wanted.is_empty() {
                     break;
                 }
-                wanted.push(FoundRecord { pick: *pick, entry, payload: 0..0 });
+                wanted.push(FoundRecord { pick: *pick, entry, payload: 0..0, head: 0, body: 0 });
             }
             Err(LookupError::Damaged) => {
                 gathered.wrong_index = Some(pick.segment);
@@ -285,9 +285,10 @@ fn read_stretch(storage: &dyn Storage, wanted: &mut [FoundRecord], order: &[usiz
         let from = base + (found.entry.offset - start) as usize;
         let record = &gathered.bytes[from..from + span(found.entry.length as usize)];
         match verify(record, found) {
-            Ok(()) => {
+            Ok((head, body)) => {
                 let payload = from + RECORD_HEADER_BYTES;
                 found.payload = payload..payload + found.entry.length as usize;
+                (found.head, found.body) = (head, body);
             }
             Err(reason) => {
                 let stretch = Stretch { offset: found.entry.offset, bytes: record.len() as u32, reason };
@@ -300,8 +301,8 @@ fn read_stretch(storage: &dyn Storage, wanted: &mut [FoundRecord], order: &[usiz
     }
 }
 
-/// Is this the record of that message?
-fn verify(record: &[u8], found: &FoundRecord) -> Result<(), &'static str> {
+/// Is this the record of that message? The bytes of its head and its body.
+fn verify(record: &[u8], found: &FoundRecord) -> Result<(usize, usize), &'static str> {
     let header = Header::decode(record, found.pick.segment, found.entry.offset);
     let header = header.filter(|header| header.length == found.entry.length && header.kind == Kind::Message);
     let header = header.ok_or("header-checksum")?;
@@ -312,5 +313,5 @@ fn verify(record: &[u8], found: &FoundRecord) -> Result<(), &'static str> {
     let message = Message::decode(payload).ok_or("malformed")?;
     let mut targets = message.targets();
     let named = targets.any(|target| target.queue_no == found.pick.queue_no && target.position == found.pick.position);
-    if named { Ok(()) } else { Err("other-message") }
+    if named { Ok((message.head.len(), message.body.len())) } else { Err("other-message") }
 }

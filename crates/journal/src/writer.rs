@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::aligned::Aligned;
 use crate::bytes::patch;
 use crate::checksum::crc32c;
 use crate::format::{FILE_HEADER_BYTES, FLAG_LAST, Header, Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, span};
@@ -15,10 +16,10 @@ use crate::record::{BATCH_PAYLOAD_BYTES, BatchHead};
 
 /// The first record of every batch takes this much.
 pub(crate) const BATCH_HEAD_BYTES: usize = RECORD_HEADER_BYTES + BATCH_PAYLOAD_BYTES;
-/// A buffer that grew larger for one batch is given back to the allocator.
-const BUFFER_KEEP_BYTES: usize = 4 << 20;
-/// One buffer is built while the other is written.
-const BUFFERS: usize = 2;
+/// Room that is kept for later batches: one is filled while others are written, or wait for a sync.
+const SPARE_BYTES_MAX: usize = 8 << 20;
+/// The same once there is nothing to write.
+const SPARE_BYTES_MAX_IDLE: usize = 4 << 20;
 
 /// A batch: built, waiting, being written, or written and not synced.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Batch {
     pub(crate) number: u64,
     pub(crate) segment: u32,
     pub(crate) offset: u32,
-    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) bytes: Arc<Aligned>,
     records: u32,
     pub(crate) must_sync: bool,
     last: bool,
@@ -77,9 +78,11 @@ pub(crate) struct Writer {
     number: u64,
     segment: u32,
     offset: u32,
-    buffer: Vec<u8>,
+    buffer: Aligned,
     records: u32,
     must_sync: bool,
+    /// It must be synced, but may wait for company before it is written.
+    sync_idly: bool,
     /// The batch being built holds more than what may wait for company.
     hurries: bool,
     /// Built, in order.
@@ -88,7 +91,7 @@ pub(crate) struct Writer {
     /// Written, not synced.
     tail: Vec<Batch>,
     tail_bytes: usize,
-    spares: Vec<Vec<u8>>,
+    spares: Vec<Aligned>,
     written: u64,
     synced: u64,
     /// A write failed; it is tried again when the caller says so.
@@ -102,9 +105,10 @@ impl Writer {
             number: synced + 1,
             segment,
             offset: FILE_HEADER_BYTES as u32,
-            buffer: Vec::new(),
+            buffer: Aligned::default(),
             records: 0,
             must_sync: false,
+            sync_idly: false,
             hurries: false,
             closed: VecDeque::new(),
             out: None,
@@ -137,6 +141,11 @@ impl Writer {
     /// The batch being built must be synced.
     pub(crate) fn require_sync(&mut self) {
         self.must_sync = true;
+    }
+
+    /// The batch being built must be synced when it is written.
+    pub(crate) fn sync_idly(&mut self) {
+        self.sync_idly = true;
     }
 
     /// Something in the batch being built is to be written soon.
@@ -186,14 +195,17 @@ impl Writer {
             self.begin();
         }
         let start = self.buffer.len();
-        self.buffer.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
-        fill(&mut self.buffer);
+        self.buffer.add(|out| {
+            out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+            fill(out);
+        });
         let payload = &self.buffer[start + RECORD_HEADER_BYTES..];
         let length = payload.len() as u32;
         let header = Header { length, kind, flags, payload_crc: crc32c(payload) };
         let offset = self.offset + start as u32;
         patch(&mut self.buffer, start, &header.encode(self.segment, offset));
-        self.buffer.resize(self.buffer.len().next_multiple_of(RECORD_ALIGN), 0);
+        let padding = self.buffer.len().next_multiple_of(RECORD_ALIGN) - self.buffer.len();
+        self.buffer.add(|out| out.resize(out.len() + padding, 0));
         self.records += 1;
         Put { segment: self.segment, offset, length }
     }
@@ -203,7 +215,8 @@ impl Writer {
         if self.buffer.capacity() == 0 {
             self.buffer = self.spares.pop().unwrap_or_default();
         }
-        self.buffer.resize(BATCH_HEAD_BYTES, 0);
+        self.buffer.begin(self.offset);
+        self.buffer.add(|out| out.resize(out.len() + BATCH_HEAD_BYTES, 0));
         patch(&mut self.buffer, 0, &(BATCH_PAYLOAD_BYTES as u32).to_le_bytes());
     }
 
@@ -219,7 +232,7 @@ impl Writer {
             offset: self.offset,
             bytes: Arc::new(std::mem::take(&mut self.buffer)),
             records: self.records,
-            must_sync: self.must_sync || next.is_some() || self.offset as usize == FILE_HEADER_BYTES,
+            must_sync: self.must_sync || self.sync_idly || next.is_some() || self.offset as usize == FILE_HEADER_BYTES,
             last: next.is_some(),
         };
         self.offset = batch.end();
@@ -229,6 +242,7 @@ impl Writer {
         self.number += 1;
         self.records = 0;
         self.must_sync = false;
+        self.sync_idly = false;
         self.hurries = false;
         self.closed.push_back(batch);
     }
@@ -256,6 +270,10 @@ impl Writer {
             for batch in std::mem::take(&mut self.tail) {
                 self.recycle(batch);
             }
+            let spare_bytes_max = if self.is_idle() { SPARE_BYTES_MAX_IDLE } else { SPARE_BYTES_MAX };
+            while self.spares.iter().map(Aligned::capacity).sum::<usize>() > spare_bytes_max {
+                self.spares.pop();
+            }
         }
         Some(number)
     }
@@ -263,9 +281,7 @@ impl Writer {
     fn recycle(&mut self, batch: Batch) {
         if let Ok(mut buffer) = Arc::try_unwrap(batch.bytes) {
             buffer.clear();
-            if buffer.capacity() <= BUFFER_KEEP_BYTES && self.spares.len() < BUFFERS {
-                self.spares.push(buffer);
-            }
+            self.spares.push(buffer);
         }
     }
 
@@ -298,7 +314,7 @@ impl Writer {
         };
         for batch in &mut waiting {
             (batch.segment, batch.offset) = place(batch.segment, batch.offset);
-            let bytes: &mut Vec<u8> = Arc::make_mut(&mut batch.bytes);
+            let bytes: &mut Aligned = Arc::make_mut(&mut batch.bytes);
             rebase(bytes, batch.segment, batch.offset);
             batch.must_sync |= batch.creates();
         }

@@ -323,12 +323,18 @@ fn what_nobody_waits_for_is_written_in_company_and_can_be_read_before() {
     pump(&mut journal, &disk);
     assert_eq!(names(&disk, ".log").len(), 0, "one message is no reason to write");
     assert_eq!(drain(&mut journal, &disk, 1, 10), [(0, body.clone(), true)]);
-    (1..100).for_each(|position| assert!(append(&mut journal, &body, &transient(position)) > 0));
+    (1..600).for_each(|position| assert!(append(&mut journal, &body, &transient(position)) > 0));
     pump(&mut journal, &disk);
     assert_eq!(journal.written(), 1, "many together are");
-    append(&mut journal, &body, &transient(100));
+    append(&mut journal, &body, &transient(600));
     let batch = append(&mut journal, &body, &[target(2, 0)]);
     pump(&mut journal, &disk);
     assert_eq!(journal.written(), batch, "and so is what must be kept, with those that wait beside it");
-    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 101);
+    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 601);
+    journal.append_idly(b"", std::iter::once(&body[..]), &[target(2, 1)]).expect("small enough");
+    pump(&mut journal, &disk);
+    assert_eq!(journal.written(), batch, "what is kept can be in no hurry too");
+    journal.sync();
+    pump(&mut journal, &disk);
+    assert_eq!(journal.synced(), batch + 1, "until somebody is");
 }

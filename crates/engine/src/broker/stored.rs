@@ -18,12 +18,16 @@ use crate::queue::ready::NEVER;
 use crate::queue::{Cold, FETCH_COUNT, Queue, QueueId};
 use crate::record;
 use crate::stream::Stream;
+use crate::timers::Due;
 
 /// Bytes read from disk with one message, on the average: what is read at a time is bounded by both.
 const FETCH_BYTES_EACH: usize = 2 << 10;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
 const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
+
+/// What a tap copies is shown to its readers about this long after, or sooner if there is much of it.
+const WATCH_NS: u64 = 10_000_000;
 
 /// Queues and exchanges that are declared have numbers up to here; the node's own are larger.
 const DECLARED_MAX: u64 = 1 << 62;
@@ -53,6 +57,8 @@ pub struct Store {
     watching: usize,
     /// Something was stored that nobody waits for; its publisher may still be too fast for the disk.
     pub watched: bool,
+    /// The batch of what taps stored first since the last timer that was set for them.
+    watch_batch: Option<u64>,
     head: Vec<u8>,
 }
 
@@ -101,6 +107,7 @@ impl Store {
             streams,
             watching: 0,
             watched: false,
+            watch_batch: None,
             head,
         }
     }
@@ -189,13 +196,19 @@ impl Broker {
         let Some(store) = self.store.as_mut().filter(|store| !store.targets.is_empty()) else { return Some(false) };
         store.head.clear();
         record::encode(message, &mut store.head);
-        let Store { journal, head, targets, .. } = store;
-        let stored = journal.append_message(head, message.body().parts(), targets).ok();
         let watching = std::mem::take(&mut store.watching);
         // What is on disk for want of memory, or to be watched, is not waited for.
         let kept = store.targets.iter().filter(|target| !target.transient).count() > watching;
+        let Store { journal, head, targets, .. } = store;
+        let body = message.body().parts();
+        let stored = match kept {
+            true => journal.append_message(head, body, targets),
+            false => journal.append_idly(head, body, targets),
+        };
+        let stored = stored.ok();
         store.targets.clear();
-        store.must_sync |= store.streams.len() > watching;
+        let shown = store.streams.len() > watching;
+        store.must_sync |= shown;
         store.watched |= watching > 0 || !kept;
         let has_streams = !store.streams.is_empty();
         let needs = stored.filter(|_| kept).map_or_else(Needs::default, |batch| store.needs(batch));
@@ -204,19 +217,39 @@ impl Broker {
             self.hide_stored(needs);
         }
         if has_streams {
-            self.store_streams(stored, message.body_len() as u64);
+            self.store_streams(stored, message.body_len() as u64, shown);
         }
         stored.map(|_| kept)
     }
 
-    /// A stream shows only what is on the disk itself, whatever its messages say of themselves.
-    fn store_streams(&mut self, stored: Option<u64>, bytes: u64) {
+    /// A stream shows only what is on the disk itself, whatever its messages say of themselves. Those that only watch
+    /// have a moment, in which others may join them: a sync for each would cost more than the message.
+    fn store_streams(&mut self, stored: Option<u64>, bytes: u64, shown: bool) {
         let Some(store) = &mut self.store else { return };
-        store.journal.sync();
+        match shown {
+            true => store.journal.sync(),
+            false => store.journal.sync_idly(),
+        }
+        if !shown && store.watch_batch.is_none() && stored.is_some() {
+            store.watch_batch = stored;
+            self.timers.set(self.now_ns + WATCH_NS, Due::Watched);
+        }
         let mut streams = std::mem::take(&mut store.streams);
         self.stored_streams(&streams, stored, bytes);
         streams.clear();
         self.store.iter_mut().for_each(|store| store.streams = std::mem::take(&mut streams));
+    }
+
+    /// Those who watch have waited long enough for what is not on the disk yet.
+    pub fn sync_watched(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        if store.watch_batch.take() > Some(store.journal.synced()) {
+            store.journal.sync();
+        } else if !self.unsynced_streams.is_empty() {
+            // The first of them went with something that hurried; those that came since may not have.
+            store.watch_batch = Some(store.journal.batch());
+            self.timers.set(self.now_ns + WATCH_NS, Due::Watched);
+        }
     }
 
     /// Until `commit`, everything that is stored and forgotten is one: after a crash it is there whole or not at all.

@@ -16,10 +16,10 @@ use crate::slab::Slab;
 
 /// Messages and bytes that are read from disk for a reader at a time.
 pub(super) const READ_COUNT: usize = 1_024;
-pub(super) const READ_BYTES: usize = 512 << 10;
+pub(super) const READ_BYTES: usize = 1 << 20;
 /// More is read once fewer messages and bytes are there: enough to go on with while the disk is asked.
 const AHEAD_COUNT: usize = 1_024;
-const AHEAD_BYTES: usize = 1 << 20;
+const AHEAD_BYTES: usize = 768 << 10;
 
 /// What a consumer of a stream asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
