@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,24 @@ def test_shared_parts_are_counted_once() -> None:
     same = estimate(one_zone, paths[:2])
     assert same.shared == ("zone z1",)
     assert same.loss > 5 * two.loss
+
+
+@pytest.mark.parametrize("paths", [1, 2, 3])
+def test_chance_agrees_with_the_formula(paths: int) -> None:
+    """Gateways that are up by chance, many times over: a message is lost as often as P_loss^n says, within 4 sigma."""
+    gateways = f"[nodes.'gw-{{1..{paths}}}']\nlisten='h:10'\nkind='gateway'\nuptime=0.9\n"
+    links = "[[links]]\nfrom=['a', 'b']\nto='gw-*'\neach=true"
+    fabric = read(f"[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:2'\n{gateways}{links}")
+    found = find_paths(fabric, "a", "b")
+    assert len(found) == paths
+    chance, tries = random.Random(paths), 100_000
+    lost = 0
+    for _ in range(tries):
+        up = {name for name, member in fabric.members.items() if chance.random() < member.uptime} | {"a", "b"}
+        lost += not any(up.issuperset(path) for path in found)
+    loss = loss_of(0.9, paths)
+    assert estimate(fabric, found).loss == pytest.approx(loss)
+    assert abs(lost - tries * loss) < 4 * math.sqrt(tries * loss * (1 - loss))
 
 
 def test_ten_thousand_servers() -> None:

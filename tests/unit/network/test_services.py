@@ -8,7 +8,9 @@ import time
 import pytest
 
 import weft
-from unit.network.fabric import Nodes, keys, take, until
+from unit.network.fabric import Nodes, keys, ready, take, until
+from weft.config import parse
+from weft.model.errors import WeftError
 
 SERVICE = "user.lifecycle"
 
@@ -143,3 +145,22 @@ async def test_instances_are_in_the_directory_for_as_long_as_they_are_attached()
             await one.close()
             await until(lambda: instances(there, "greet") == instances(there, SERVICE) == [two.name], 60)
         await until(lambda: not _below(there, "/services"), 60)
+
+
+async def test_a_client_may_address_the_service_and_not_what_implements_it() -> None:
+    configuration = parse(
+        "[[users]]\nname = 'app'\npassword = 'app'\n"
+        "[[permissions]]\nuser = 'app'\nconfigure = '^$'\nwrite = '^service_gateway.direct$'\nread = '^$'\n"
+    )
+    async with Nodes() as fabric:
+        node = await fabric.add("gateway", configuration=configuration)
+        node.declare_exchange("service_gateway.direct")
+        for queue in ("user.lifecycle.request", "user.lifecycle.request.impl"):
+            node.declare_queue(queue)
+        node.bind("service_gateway.direct", "user.lifecycle.request", "user.lifecycle.request")
+        async with weft.connect(f"amqp://app:app@127.0.0.1:{node.ports[0]}") as client:
+            await client.send("/exchange/service_gateway.direct/user.lifecycle.request", b"please")
+            with pytest.raises(WeftError, match=r"(?i)refused"):
+                await client.send("user.lifecycle.request.impl", b"past the gateway")
+        assert ready(node, "user.lifecycle.request") == 1
+        assert ready(node, "user.lifecycle.request.impl") == 0
