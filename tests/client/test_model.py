@@ -45,6 +45,22 @@ async def test_each_client_gets_its_own_replies(fabric: weft.Fabric, other: weft
         assert client._replies.strays == 0
 
 
+async def test_who_closes_leaves_no_queue_for_replies(node: weft.Node, url: str) -> None:
+    def queues() -> list[str]:
+        return [name for name in (queue["name"] for queue in node.snapshot()["queues"]) if name.endswith("_replies")]
+
+    async with weft.connect(url) as fabric:
+
+        @fabric.service("echo")
+        async def echo(request: Message) -> object:
+            return request.body
+
+        await echo.start()
+        assert (await fabric.request("echo", 1)).body == 1
+        assert len(queues()) == 1
+    assert queues() == []
+
+
 async def test_replies_come_in_any_order_and_to_whom_they_are_meant_for(
     fabric: weft.Fabric, other: weft.Fabric
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import weft
 from system.fabrics import Fabric, until
 from weft.client import Message
+from weft.client.service import Service
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -155,6 +156,43 @@ async def test_requests_that_a_node_took_with_it_are_asked_anew_and_served_once(
         async with asyncio.timeout(WAIT_S):
             assert [reply.body for reply in await asyncio.gather(*asked)] == list(range(ASKED))
         assert slow.served == Counter(range(ASKED))
+
+
+async def test_another_site_answers_while_one_has_no_instance(fabric: Fabric) -> None:
+    async with (
+        weft.connect(fabric.url("remote")) as first,
+        weft.connect(fabric.url("other")) as second,
+        weft.connect(fabric.url("one")) as client,
+    ):
+
+        async def answers(count: int) -> set[object]:
+            asked = [client.request("service://account", n, timeout_s=WAIT_S) for n in range(count)]
+            return {reply.body for reply in await asyncio.gather(*asked)}
+
+        at_first = await _start_at(first, "first")
+        await _start_at(second, "second")
+        await _until_told(answers, {"first", "second"})
+        await at_first.stop()
+        assert await answers(MANY) == {"second"}
+        await _start_at(first, "first")
+        await _until_told(answers, {"first", "second"})
+
+
+async def _start_at(server: weft.Fabric, site: str) -> Service:
+    async def tell(_request: Message) -> str:
+        return site
+
+    service = server.service("service://account")(tell)
+    await service.start()
+    return service
+
+
+async def _until_told(answers: Callable[[int], Awaitable[set[object]]], sites: set[object]) -> None:
+    """Ask until both sites have answered: the way to one of them may be known later."""
+    async with asyncio.timeout(WAIT_S):
+        told: set[object] = set()
+        while told != sites:
+            told |= await answers(20)
 
 
 def _waiting(fabric: Fabric, node: str) -> int:

@@ -145,6 +145,8 @@ class Fabric:
             ended = Ticket()
             spool.close(ended)
             ended.wait()
+        if self._replies is not None:
+            self._replies.close()  # otherwise the node would keep replies for a client that may come back
         core, self._core, self._replies = self._core, None, None
         self._outlets.clear()
         ticket = Ticket()
