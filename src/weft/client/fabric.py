@@ -144,8 +144,8 @@ class Fabric:
             ended = Ticket()
             spool.close(ended)
             await ended.wait()
-        if self._replies is not None:
-            self._replies.close()  # otherwise the node would keep replies for a client that may come back
+        if self._replies is not None and not self._replies.has_asked_services:
+            self._replies.close()  # a service may still answer what was given up; the node has answered all
         core, self._core, self._replies = self._core, None, None
         self._outlets.clear()
         ticket = Ticket()

@@ -78,6 +78,8 @@ class Replies(Inlet):
         self.strays = 0
         self.unsigned: set[str] = set()
         """Requests that the node itself answers, which signs nothing."""
+        self.has_asked_services = False
+        """Was anybody but the node asked?"""
         self.on_message = self._on_replies
         self._waiting: dict[str, Asked] = {}
         self._ids = itertools.count()
@@ -98,6 +100,8 @@ class Replies(Inlet):
             properties["expires_at"] = time() + timeout_s
         if address.startswith("$"):
             self.unsigned.add(correlation)
+        else:
+            self.has_asked_services = True
         self._waiting[correlation] = Asked(ticket, address, data, properties, self.core.connections)
         return correlation
 
