@@ -19,7 +19,7 @@ import peers
 
 PROJECT = Path(__file__).parent / "interop" / "artemis"
 SOURCE = PROJECT / "src" / "main" / "java" / "peers" / "Artemis.java"
-BUILD = Path(__file__).parents[1] / "build" / "artemis"
+BUILD = peers.BUILD / "artemis"
 FETCH_TIMEOUT_S = 240.0
 JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
@@ -32,20 +32,25 @@ def class_path() -> str:
         pytest.skip("Java and Maven are not installed (apt-get install maven openjdk-17-jdk-headless)")
     wanted = hashlib.sha256((PROJECT / "pom.xml").read_bytes() + SOURCE.read_bytes()).hexdigest()[:16]
     stamp = BUILD / f"built-{wanted}"
-    if not stamp.exists():
-        shutil.rmtree(BUILD, ignore_errors=True)
-        shutil.copytree(PROJECT, BUILD)
-        maven = ["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        try:
-            done = subprocess.run(maven, cwd=BUILD, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"Maven did not fetch Artemis within {FETCH_TIMEOUT_S:.0f} s")
-        said = done.stdout + done.stderr
-        if "Could not transfer artifact" in said or "Could not resolve" in said:
-            pytest.skip(f"Maven cannot fetch Artemis: {said.strip().splitlines()[0]}")
-        assert done.returncode == 0, said
-        stamp.touch()
+    with peers.fetching():
+        if not stamp.exists():
+            _build(stamp)
     return f"{BUILD / 'target' / 'classes'}:{BUILD / 'target' / 'dependency'}/*"
+
+
+def _build(stamp: Path) -> None:
+    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.copytree(PROJECT, BUILD)
+    maven = ["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    try:
+        done = subprocess.run(maven, cwd=BUILD, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"Maven did not fetch Artemis within {FETCH_TIMEOUT_S:.0f} s")
+    said = done.stdout + done.stderr
+    if "Could not transfer artifact" in said or "Could not resolve" in said:
+        pytest.skip(f"Maven cannot fetch Artemis: {said.strip().splitlines()[0]}")
+    assert done.returncode == 0, said
+    stamp.touch()
 
 
 class Artemis:

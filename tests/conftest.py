@@ -8,6 +8,8 @@ the marker `weft_only` and are skipped there.
 Owns too how hard properties are tried. A quick run is derandomised: it answers whether a change broke something, and
 must answer the same twice. Looking for what nobody thought of is the work of WEFT_HYPOTHESIS=deep, whose finds become
 tests in property/test_found.py.
+
+Owns last which tests keep company when several processes share them (`make test`, pytest-xdist).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -30,6 +33,7 @@ settings.register_profile("deep", EXAMPLES, max_examples=3_000, stateful_step_co
 settings.load_profile(os.environ.get("WEFT_HYPOTHESIS", "quick"))
 
 WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,22 @@ class Broker:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_company(item)))
     if WHICH == "weft":
         return
     skip = pytest.mark.skip(reason=f"weft only; running against {WHICH}")
     for item in items:
         if item.get_closest_marker("weft_only"):
             item.add_marker(skip)
+
+
+def _company(item: pytest.Item) -> str:
+    """The tests that one process runs: those of a file share what they started, and all of Spark share one session."""
+    file = item.path.relative_to(HERE)
+    if file.parts[0] == "spark" or file.name == "test_examples.py":
+        return "spark"
+    return "artemis" if "artemis" in getattr(item, "fixturenames", ()) else str(file)
 
 
 @pytest.fixture(scope="session")

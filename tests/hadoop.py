@@ -20,11 +20,11 @@ from typing import Self
 import pyspark
 import pytest
 
-from peers import free_port
+import peers
 
 VERSION = "3.5.0"
 """That of the jars in Spark."""
-BUILD = Path(__file__).parents[1] / "build" / "hadoop"
+BUILD = peers.BUILD / "hadoop"
 FETCH_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 90.0
 HOST = "127.0.0.1"
@@ -41,7 +41,8 @@ def jar() -> Path:
     artifact = f"org.apache.hadoop:hadoop-client-minicluster:{VERSION}"
     words = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={BUILD}"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+        with peers.fetching():
+            done = subprocess.run(words, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         pytest.skip(f"Maven did not fetch Hadoop within {FETCH_TIMEOUT_S:.0f} s")
     if done.returncode or not found.exists():
@@ -54,7 +55,7 @@ class Hdfs:
     """A cluster of one data node, in a `with`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port, self.web_port = folder, free_port(), free_port()
+        self.folder, self.port, self.web_port = folder, peers.free_port(), peers.free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property

@@ -9,6 +9,7 @@ env.conf(5).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -19,11 +20,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = "127.0.0.1"
+BUILD = Path(__file__).parents[1] / "build"
 START_TIMEOUT_S = 150.0
 """Long after any broker is up, also on a machine that is busy with other things."""
 STOP_TIMEOUT_S = 30.0
@@ -116,6 +119,15 @@ class _Output:
 
     def text(self) -> str:
         return "".join(self._lines)
+
+
+@contextmanager
+def fetching() -> Iterator[None]:
+    """One at a time fills the build folder: tests run in several processes, and Maven's store is not made for two."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def free_port() -> int:

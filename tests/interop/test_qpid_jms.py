@@ -43,14 +43,19 @@ def built() -> str:
     """The class path of the scenarios; built once per change of the project."""
     wanted = hashlib.sha256((HERE / "pom.xml").read_bytes() + SOURCE.read_bytes()).hexdigest()[:16]
     stamp = BUILD / f"built-{wanted}"
-    if not stamp.exists():
-        shutil.rmtree(BUILD, ignore_errors=True)
-        shutil.copytree(HERE, BUILD)
-        maven = ["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        done = subprocess.run(maven, cwd=BUILD, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        stamp.touch()
+    with peers.fetching():
+        if not stamp.exists():
+            _build(stamp)
     return f"{BUILD / 'target' / 'classes'}:{BUILD / 'target' / 'dependency'}/*"
+
+
+def _build(stamp: Path) -> None:
+    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.copytree(HERE, BUILD)
+    maven = ["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    done = subprocess.run(maven, cwd=BUILD, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stamp.touch()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

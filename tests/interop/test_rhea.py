@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+import peers
 import weft
 from weft.config import parse
 
@@ -42,17 +43,22 @@ def installed() -> Path:
     """The folder with rhea in it; filled once per lock file."""
     lock = (HERE / "package-lock.json").read_bytes()
     stamp = BUILD / f"installed-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not stamp.exists():
-        shutil.rmtree(BUILD, ignore_errors=True)
-        BUILD.mkdir(parents=True)
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / file, BUILD)
-        done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=BUILD, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        stamp.touch()
+    with peers.fetching():
+        if not stamp.exists():
+            _install(stamp)
     for file in ("scenarios.js", "websocket.js"):
         shutil.copy(HERE / file, BUILD)
     return BUILD
+
+
+def _install(stamp: Path) -> None:
+    shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True)
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / file, BUILD)
+    done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=BUILD, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    stamp.touch()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

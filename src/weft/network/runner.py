@@ -118,6 +118,8 @@ class Network:
         wanted_links = [link_of(table) for table in links]
         wanted_routes = [route_of(table) for table in routes]
         names = {(LINK, link.name) for link in wanted_links} | {(ROUTE, route.name) for route in wanted_routes}
+        for kind, name in sorted(names & self._held):
+            raise ConfigError(f"{kind} '{name}': a relay or a policy has one of this name, give it another")
         for kind, name in sorted(self._configured - names, reverse=True):  # routes before the links under them
             self._do(self.federation.remove_route(name) if kind == ROUTE else self.federation.remove_link(name, _now()))
         self._configured = names

@@ -59,6 +59,8 @@ async def test_it_is_one_object_that_survives_and_goes_as_a_whole(tmp_path: Path
         one.add_link("taken", "amqp://127.0.0.1:1")
         with pytest.raises(Refused, match="there is a link 'taken' already"):
             relay(one, "taken", "amqp://127.0.0.1:1", exchange="news")
+        with pytest.raises(ConfigError, match="link 'news': a relay or a policy has one of this name"):
+            one.network.configure([{"name": "news", "urls": ["amqp://127.0.0.1:2"]}], [])
         await one.stop()
         again = await fabric.add("one", data_dir=tmp_path / "one")
         assert [row["mode"] for row in relays(again).rows()] == ["complete"]

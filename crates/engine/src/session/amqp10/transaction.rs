@@ -120,7 +120,9 @@ impl Transactions {
 
     /// A message for a transaction begins on a link.
     pub(super) fn begin_half(&mut self, id: Option<u64>, place: Place) {
-        if let Some(transaction) = id.and_then(|id| self.open.get_mut(&id)) {
+        if let Some(transaction) = id.and_then(|id| self.open.get_mut(&id))
+            && !transaction.halves.contains(&place)
+        {
             transaction.halves.push(place);
         }
     }
