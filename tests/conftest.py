@@ -48,6 +48,7 @@ class Broker:
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_company(item)))
