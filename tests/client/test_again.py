@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 
 import weft
 from client.test_recovery import Life, restart
-from weft.client import Message, answers, sync
+from weft.client import Message, answers, service, sync
 from weft.client.answers import Answer, Answers, Found, Standing
 
 MESSAGE: Any = object()
@@ -162,6 +163,25 @@ async def test_a_request_that_comes_twice_is_answered_twice_and_served_once(fabr
         await fabric.send("echo", "?", reply_to="/queues/ours", correlation_id="weft:0.1")
         assert (await anext(replies)).body == "?"
     assert served == 1
+
+
+async def test_a_repeated_request_of_a_client_that_is_gone_stands_in_nobodys_way(
+    fabric: weft.Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply finds no way, and its deadline is far: the only slot is free long before."""
+    monkeypatch.setattr(service, "REPLY_S", 0.2)
+
+    @fabric.service("echo", concurrency=1)
+    async def echo(request: Message) -> object:
+        return request.body
+
+    await echo.start()
+    replies = fabric.receive("ours")
+    for reply_to in ("/queues/ours", "/queues/gone"):
+        options = {"correlation_id": "weft:0.2", "expires_at": time.time() + 600}
+        await fabric.send("echo", "first", reply_to=reply_to, **options)
+    assert (await anext(replies)).body == "first"
+    assert (await fabric.request("echo", "second", timeout_s=60)).body == "second"
 
 
 async def test_a_reply_that_is_not_kept_any_more_is_told(fabric: weft.Fabric, monkeypatch: pytest.MonkeyPatch) -> None:

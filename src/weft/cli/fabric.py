@@ -17,13 +17,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from weft.cli.pruning import TIMEOUT_S, remove, until_flowing
 from weft.client import connect
 from weft.client.management import Management
 from weft.fabric import Fabric, Member, load
 from weft.fabric.diff import CLASSES, Step, compare
 from weft.model.errors import Refused, Unavailable
 
-TIMEOUT_S = 10.0
 NO_SUCH_CLASS = 404
 START_TIMEOUT_S = 30.0
 
@@ -46,8 +46,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool) -> int:
-    """Compare every node with the file, and with `carry_out` make it so; the exit code."""
+    """Compare every node with the file, and with `carry_out` make it so; the exit code.
+
+    What is to go, goes last, when what comes in its place carries: a fabric changes its shape under traffic.
+    """
     code = 0
+    surplus: list[tuple[Member, Step]] = []
+    made: list[tuple[Member, str]] = []
     for member in fabric.members.values():
         if member.is_foreign:
             print(f"{member.name} ({member.url}): another broker, left as it is")
@@ -58,12 +63,17 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
                 actual = {kind: await _objects(management, kind) for kind in CLASSES}
                 steps = compare(member, actual, prune=prune, force=force)
                 _tell(member, steps)
+                surplus += [(member, step) for step in steps if step.action == "remove"]
+                made += [(member, step.name) for step in steps if step.kind == "route" and step.values]
                 if carry_out:
                     for step in steps:
                         await _carry_out(management, step)
         except (Unavailable, Refused) as error:
             print(f"{member.name}: {error}", file=sys.stderr)
             code = 1
+    if carry_out and surplus:
+        await until_flowing(made)
+        code |= await remove(fabric, surplus, force=force)
     return code
 
 
@@ -89,8 +99,6 @@ async def _carry_out(management: Management, step: Step) -> None:
             await management.create(step.kind, "" if step.kind == "binding" else step.name, step.values)
         case "change":
             await management.update(step.kind, step.name, step.values)
-        case "remove":
-            await management.delete(step.kind, step.name)
 
 
 def _up(fabric: Fabric, options: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("weft.client")
 REPLY_S = 10.0
-"""How long a reply is tried when the request has no deadline of its own."""
+"""How long a reply is tried when the request has no deadline of its own, or has been replied to before."""
 ANSWER_S = 2.0
 """How long an answer to a question is tried: it is asked again."""
 EVERY_S_MAX = 3_600.0
@@ -202,10 +202,14 @@ class Service:
             return _failed(error)
 
     async def _answer_again(self, message: Message, key: str) -> None:
-        """A request that was answered, or is not to be served any more, has come again."""
+        """A request that was answered, or is not to be served any more, has come again. Its reply may have been lost
+        here, of which its client does not know; a client that is away itself asks when it is back. So it is tried for
+        as long as ways take to be found again, and others do not wait until its deadline.
+        """
         answer = self._answers.reply(key)
         if answer is not None and message.reply_to is not None:
-            await self._reply(message, key, answer, _remaining_s(message))
+            remaining_s = _remaining_s(message)
+            await self._reply(message, key, answer, REPLY_S if remaining_s is None else min(remaining_s, REPLY_S))
         message.accept()
 
     async def _reply(self, message: Message, key: str | None, answer: Answer, remaining_s: float | None) -> None:

@@ -3,7 +3,8 @@
 Owns the comparison, class by class, and the order of steps. A `Member` and the rows a node's management gave come in;
 steps go out.
 It must not carry anything out, and must never propose to drop a queue that holds messages unless it was told to.
-Rule: what is missing is made; what is there and not in the file is only removed when pruning was asked for.
+Rule: what is missing is made; what is there and not in the file is only removed when pruning was asked for, and never
+the queues that clients have for as long as they are there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.fabric.file import Member
-from weft.federation import link_of, parse_url, relay_of, to_table
+from weft.federation import link_of, parse_url, relay_of, route_of, to_table
 
 Row = Mapping[str, Any]
 CLASSES = ("exchange", "queue", "binding", "uplink", "route", "relay")
@@ -48,12 +49,17 @@ def compare(
         for name, values in wanted[kind].items():
             if name not in known:
                 steps.append(Step("make", kind, name, values))
-            elif kind in ("uplink", "relay") and (why := _difference(values, known[name])):
+            elif kind == "exchange" and (type_ := known[name].get("type")) != values["type"]:
+                why = f"it is {type_}, not {values['type']}: delete it first, and its bindings with it"
+                steps.append(Step("keep", kind, name, why=why))
+            elif kind in ("uplink", "route", "relay") and (why := _difference(values, known[name])):
                 steps.append(Step("change", kind, name, values, why))
     if prune:
         relays = {str(row["name"]) for row in actual["relay"]}
+        passing = {str(row["name"]) for row in actual["queue"] if row.get("durable") is False}
         for kind in reversed(CLASSES):
             rows = [row for row in actual[kind] if not _is_of_relay(kind, str(row["name"]), relays)]
+            rows = [row for row in rows if row.get("destination", row["name"]) not in passing]
             steps += _extra(kind, wanted[kind], rows, force=force)
     return steps
 
@@ -72,7 +78,7 @@ def _wanted(member: Member) -> dict[str, dict[str, Mapping[str, Any]]]:
         "queue": {name: {"durable": True} for name in member.queues},
         "binding": dict(bindings),
         "uplink": {str(link["name"]): _without_name(to_table(link_of(link))) for link in member.links},
-        "route": {str(route["name"]): _without_name(route) for route in member.routes},
+        "route": {str(route["name"]): _without_name(to_table(route_of(route))) for route in member.routes},
         "relay": {str(relay["name"]): _without_name(to_table(relay_of(relay))) for relay in member.relays},
     }
 
@@ -88,11 +94,13 @@ def _name(kind: str, row: Row) -> str:
 
 
 def _difference(values: Mapping[str, Any], row: Row) -> str:
-    """What a link or a relay has that the file says otherwise; passwords are not told, and so not compared."""
-    if [str(parse_url(url)) for url in values["urls"]] != list(row.get("urls") or []):
+    """What a link, a route or a relay has that the file says otherwise; passwords are not told, and so not compared.
+    A node of an older version tells less of them.
+    """
+    if "urls" in values and [str(parse_url(url)) for url in values["urls"]] != list(row.get("urls") or []):
         return "other addresses"
-    shown = ("role", "management", "exchange", "queue", "mode")
-    changed = [name for name in shown if name in values and (row.get(name) or "") != values[name]]
+    shown = [name for name in values if name not in ("urls", "vhost") and row.get(name) is not None]
+    changed = [name for name in shown if row[name] != values[name]]
     return f"other {' and '.join(changed)}" if changed else ""
 
 

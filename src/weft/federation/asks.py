@@ -8,6 +8,8 @@ Rule: docs/reference/links.md, "A pull, a push" and "A relay".
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.federation.addresses import Place, exchange_place, is_pattern, queue_place
 from weft.federation.records import Route
 from weft.federation.uplink import Uplink
@@ -65,4 +67,12 @@ def push(uplink: Uplink, route: Route, node: str, queue: str) -> OpenLink:
         circles=route.kind == "queue",
         first_hand=route.relay == "complete",
         discard=route.kind != "queue",
+    )
+
+
+def at_pace(ask: OpenLink, route: Route) -> OpenLink:
+    """The same link, as fast as a route is to be now."""
+    backlog_max = route.backlog_max if route.direction == "pull" else 0
+    return replace(
+        ask, credit=route.credit, backlog_max=backlog_max or None, bytes_per_s_max=route.bytes_per_s_max or None
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.federation import control
-from weft.federation.control import Said
+from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
 from weft.federation.reach import Key, Path, Reach
 from weft.model.changes import Change
@@ -106,7 +106,9 @@ class Bridges:
             answer = control.encode("refused", self._node, **place, text="lost count", resync=True)
             return Reply(answer=answer)
         bridge.sequence = sequence
-        added = [(key, path) for key, path in control.unpack_paths(said, "add") if self._node not in path]
+        kind = self._desk.exchange_type(vhost, exchange)
+        told = control.unpack_paths(said, "add")
+        added = [(_as_bound(kind, key), path) for key, path in told if self._node not in path]
         changes: list[Change] = []
         if said.flag("fresh"):
             changes += self._make_queue(vhost, queue, said)
@@ -115,7 +117,7 @@ class Bridges:
         if len(bound) + len(missing) > KEYS_MAX:
             raise Refused(f"more than {KEYS_MAX} keys for one route", 406)
         reach = self._reach(vhost, exchange)
-        dropped = control.unpack_origins(said, "drop")
+        dropped = [(_as_bound(kind, key), origin) for key, origin in control.unpack_origins(said, "drop")]
         suspects = [key for key, _ in dropped]
         was_comparing = bridge.seen is not None
         if bridge.seen is not None:
@@ -148,7 +150,9 @@ class Bridges:
         queue, exchange = self._queue_for(said), said.text("exchange")
         place = _place(said)
         keys = self._desk.keys_of_queue(vhost, exchange, queue)
-        is_same = len(keys) == said.number("count") and control.digest(keys) == said.text("digest")
+        is_same = len(keys) == said.number("count") and (
+            control.digest(keys) == said.text("digest") or self._desk.exchange_type(vhost, exchange) == "fanout"
+        )
         if is_same:
             return Reply(answer=control.encode("reflected", self._node, **place, queue=queue, mended=0))
         return Reply(answer=control.encode("refused", self._node, **place, text="bindings differ", resync=True))
@@ -156,7 +160,10 @@ class Bridges:
     def on_withdraw(self, vhost: str, said: Said) -> Reply:
         """A destination's route is over: its queue goes, with what waits in it."""
         queue = self._queue_for(said)
-        bridge = self._bridges.pop((vhost, queue), None)
+        bridge = self._bridges.get((vhost, queue))
+        if bridge is not None and bridge.epoch > said.number("epoch", bridge.epoch):
+            return Reply()  # the destination has come back since
+        self._bridges.pop((vhost, queue), None)
         exchange = bridge.exchange if bridge is not None else said.text("exchange")
         touched = self._reach(vhost, exchange).forget(queue)
         try:
@@ -196,6 +203,17 @@ class Bridges:
                 origin = queue.removeprefix(PREFIX).partition(":")[0]
                 found.setdefault(queue, []).append((key, (origin,)))
         return found
+
+
+def _as_bound(kind: str | None, key: Key) -> Key:
+    """How an exchange keeps a key: the one of a static route says nothing to those that look at none."""
+    match kind:
+        case "fanout":
+            return "", NO_ARGUMENTS
+        case "headers":
+            return "", key[1]
+        case _:
+            return key
 
 
 def _place(said: Said) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from weft.federation.desk import Desk
 from weft.federation.errands import MARK, Errands
 from weft.federation.followers import Followers
 from weft.federation.reach import Key
-from weft.federation.records import Link, Route
+from weft.federation.records import Link, Route, to_table
 from weft.federation.reflections import Outcome, Reflections, Told
 from weft.federation.steps import (
     CONTROL_CREDIT,
@@ -111,9 +111,12 @@ class Federation:
         if route.link not in self._uplinks:
             raise Refused(f"route '{route.name}' names link '{route.link}', which does not exist", 404)
         steps: list[Step] = []
-        if route.name in self._routes:
-            if self._routes[route.name] == route:
-                return []
+        known = self._routes.get(route.name)
+        if known == route:
+            return []
+        if known is not None and known.with_pace_of(route) == route and self._keeps_its_queue(route):
+            return self._set_pace(route)
+        if known is not None:
             steps += self.remove_route(route.name)
         self._routes[route.name] = route
         if _is_reflected(route):
@@ -123,14 +126,25 @@ class Federation:
             steps += self._start_route(uplink, route, now_ns)
         return steps
 
+    def _keeps_its_queue(self, route: Route) -> bool:
+        """Does what waits for a route stay when the link under it is closed? A subscription elsewhere goes with it."""
+        return self._uplinks[route.link].is_weft or route.kind != "static" or route.direction == "push"
+
+    def _set_pace(self, route: Route) -> list[Step]:
+        """Carry as before, faster or slower: what waits at the source must not go with the old link."""
+        self._routes[route.name] = route
+        carriers = self._carriers.of(route.name)
+        closed = self._carriers.close(route.name)
+        return [*closed, *(self._carriers.open(c.uplink, route.name, asks.at_pace(c.ask, route)) for c in carriers)]
+
     def remove_route(self, name: str) -> list[Step]:
         """Take a route away, with what was made for it at both ends."""
         route = self._routes.pop(name, None)
         if route is None:
             raise Refused(f"no route '{name}'", 404)
         uplink = self._uplinks[route.link]
-        steps: list[Step] = [*self._carriers.close(name), *self._tell(self._reflections.remove(name))]
-        steps += self._errands.drop_route(name)
+        steps: list[Step] = [*self._carriers.close(name), *self._errands.drop_route(name, self._epoch_of(name))]
+        steps += self._tell(self._reflections.remove(name))
         if self._followers.drop(name):
             steps.append(self._followers.mirror(route, uplink.link.management, uplink.peer, [], is_over=True))
         if route.direction == "push" and route.kind == "dynamic":
@@ -316,13 +330,13 @@ class Federation:
         errand = self._errands.get(uplink)
         if errand is not None:
             return [*self._errands.opened(errand, now_ns), *self._end_errands(now_ns)]
-        pulled = [route for route in self._routes.values() if route.link == uplink.link.name and _is_reflected(route)]
-        self._errands.came_up(uplink, pulled, now_ns)
+        routes = [route for route in self._routes.values() if route.link == uplink.link.name]
+        self._errands.came_up(uplink, [r for r in routes if uplink.is_weft and _is_reflected(r)], now_ns)
         steps: list[Step] = self._end_errands(now_ns)
         if uplink.is_weft:
             steps += self._open_control(uplink)
-        for route in self._routes.values():
-            if route.link == uplink.link.name and not (route.kind == "dynamic" and uplink.is_weft):
+        for route in routes:
+            if not (uplink.is_weft and _is_agreed(route)):
                 steps += self._start_route(uplink, route, now_ns)
         return steps
 
@@ -397,7 +411,7 @@ class Federation:
         uplink = self._uplinks[carrier.uplink]
         steps: list[Step] = [Joined(uplink.peer_name)]
         for route in self._routes.values():
-            if route.link == carrier.uplink and route.kind == "dynamic":
+            if route.link == carrier.uplink and _is_agreed(route):
                 steps += self._start_route(uplink, route, now_ns)
         return steps
 
@@ -415,7 +429,7 @@ class Federation:
     def _follow(self, outcome: Outcome) -> list[Step]:
         return [*outcome.changes, *self._tell(outcome.told)]
 
-    # dynamic routes
+    # routes whose keys are told
 
     def _vhost_of(self, vhost: str, said: Said) -> str:
         """Where a destination's wishes are to be followed: for a route of ours, where the route says."""
@@ -450,7 +464,7 @@ class Federation:
             steps.append(self._pull(uplink, route, queue_place(uplink.product, announcer.queue)))
         return steps
 
-    def _start_dynamic(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
+    def _start_agreed(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
         if not uplink.is_weft and uplink.link.management and route.direction == "pull":
             self._followers.add(route)
             return self._follow_bindings(now_ns)
@@ -487,8 +501,8 @@ class Federation:
     # routes
 
     def _start_route(self, uplink: Uplink, route: Route, now_ns: int) -> list[Step]:
-        if route.kind == "dynamic":
-            return self._start_dynamic(uplink, route, now_ns)
+        if route.kind == "dynamic" or (uplink.is_weft and _is_reflected(route)):
+            return self._start_agreed(uplink, route, now_ns)
         if route.direction == "push":
             if route.kind == "static" and not uplink.is_weft and is_pattern(route.key):
                 self._causes[route.name] = f"{uplink.peer_name} must be told one key for all messages, not a pattern"
@@ -530,30 +544,22 @@ class Federation:
     def _route_row(self, route: Route) -> dict[str, Any]:
         uplink = self._uplinks[route.link]
         carriers = self._carriers.of(route.name)
-        announcer = self._reflections.get(route.name)
+        announcer = self._reflections.get(route.name) if uplink.is_weft else None
         state, cause = "waiting", f"link {route.link}: {uplink.cause}"
         if carriers:
             state = carriers[0].state
             way = "from" if route.direction == "pull" else "to"
             cause = carriers[0].cause or (announcer.cause if announcer else f"{way} {uplink.peer_name}")
         elif uplink.state == "operational":
-            state = "comparing" if route.kind == "dynamic" else "refused"
+            state = "comparing" if announcer or route.kind == "dynamic" else "refused"
             cause = announcer.cause if announcer else self._causes.get(route.name, "")
         if route.name in self._followers:
             cause = (carriers[0].cause if carriers else "") or self._followers.cause(route.name)
         return {
-            "name": route.name,
-            "vhost": route.vhost,
-            "link": route.link,
-            "kind": route.kind,
-            "direction": route.direction,
+            **to_table(route),
             "state": state,
             "cause": cause,
             "peer": uplink.peer_name,
-            "exchange": route.exchange,
-            "queue": route.queue,
-            "key": route.key,
-            "relay": route.relay,
             "keys": announcer.keys if announcer else self._pushed_keys(route),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,
@@ -566,4 +572,10 @@ def _is_pushed(route: Route) -> bool:
 
 
 def _is_reflected(route: Route) -> bool:
-    return route.kind == "dynamic" and route.direction == "pull"
+    """Does a weft node at the other end keep a queue for it, bound by the keys it is told?"""
+    return route.kind != "queue" and route.direction == "pull"
+
+
+def _is_agreed(route: Route) -> bool:
+    """Do weft nodes speak about its keys before anything flows?"""
+    return route.kind == "dynamic" or _is_reflected(route)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from weft.federation import asks, control
 from weft.federation.addresses import queue_place
@@ -45,7 +46,9 @@ class Errand:
     routes: dict[str, Route]
     """What is not settled with it yet."""
     until_ns: int
-    """What it has for us has expired by then."""
+    """What it has for us has expired by then, whether it answers or not."""
+    over: dict[str, int] = field(default_factory=dict)
+    """Routes that are none any more, with their last epoch: nothing is fetched for them, and what waits there goes."""
     ask_ns: int = 0
     since_ns: int = 0
     """When it was let in."""
@@ -112,16 +115,14 @@ class Errands:
         """A link is gone, or has other addresses."""
         self._settled.pop(link, None)
 
-    def drop_route(self, name: str) -> list[Step]:
-        """A route is over, wherever something of it was left."""
+    def drop_route(self, name: str, epoch: int) -> list[Step]:
+        """A route is over. Whoever was left is told, now or when it can be reached, until it has said so."""
         steps: list[Step] = []
         for errand in self._errands.values():
-            route = errand.routes.get(name)
-            if route is not None and errand.uplink.state == "operational":
-                facts = {"route": name, "exchange": route.from_exchange}
-                steps.append(Post(VHOST, OUT + errand.name, control.encode("withdraw", self._node, **facts)))
-            elif route is not None:
-                del errand.routes[name]
+            if name in errand.routes:
+                errand.over[name] = epoch
+                errand.ask_ns = 0
+                steps += self._carriers.close(f"errand {errand.name} {name}")
         return steps
 
     # what to do there
@@ -162,9 +163,15 @@ class Errands:
                 errand.ask_ns = now_ns + RETRY_NS
                 now = {"final": now_ns > errand.since_ns + PATIENCE_NS}
                 for route in errand.routes.values():
-                    facts = {"route": route.name, "exchange": route.from_exchange, "epoch": epoch_of(route.name)}
-                    steps.append(Post(VHOST, OUT + errand.name, control.encode("leave", self._node, **facts, **now)))
+                    epoch = errand.over.get(route.name, epoch_of(route.name))
+                    facts = {"route": route.name, "exchange": route.from_exchange, "epoch": epoch}
+                    if route.name in errand.over:
+                        steps.append(self._say(errand, "withdraw", facts))
+                    steps.append(self._say(errand, "leave", facts | now))
         return steps
+
+    def _say(self, errand: Errand, op: str, facts: dict[str, Any]) -> Step:
+        return Post(VHOST, OUT + errand.name, control.encode(op, self._node, **facts))
 
     def on_answer(self, said: Said) -> list[Step]:
         """A peer that was left says that it has nothing any more (`left`), or not yet (`leaving`)."""
@@ -176,8 +183,9 @@ class Errands:
             owner = f"errand {errand.name} {name}"
             if said.op == "left":
                 del errand.routes[name]
+                errand.over.pop(name, None)
                 return [*self._carriers.close(owner)]
-            if not self._carriers.of(owner):
+            if name not in errand.over and not self._carriers.of(owner):
                 place = queue_place(errand.uplink.product, bridge_name(self._node, name))
                 ask = asks.pull(errand.uplink.conn, route, place)
                 return [self._carriers.open(errand.name, owner, ask)]

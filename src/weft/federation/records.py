@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
@@ -167,6 +167,10 @@ class Route:
     def from_exchange(self) -> str:
         """The exchange at the source."""
         return self.source_exchange or self.exchange
+
+    def with_pace_of(self, other: Route) -> Route:
+        """The same route, as fast as another."""
+        return replace(self, credit=other.credit, backlog_max=other.backlog_max, bytes_per_s_max=other.bytes_per_s_max)
 
 
 def check_name(what: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Both halves of all dynamic routes of a node: what it asks others for, and what others ask of it.
+"""Both halves of all routes whose keys are told: what a node asks others for, and what others ask of it.
 
 Owns the keys of every exchange concerned (`reach`), the announcers of this node's routes and of those that others
 invited it to, and the bridge queues. Bindings and control messages come in; changes, and messages for named nodes, go
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from weft.federation import control
 from weft.federation.announce import Announcer
 from weft.federation.bridges import PREFIX, Bridges, Reply
-from weft.federation.control import Said
+from weft.federation.control import NO_ARGUMENTS, Said
 from weft.federation.desk import Desk
 from weft.federation.reach import Key, Reach
 from weft.federation.records import Route
@@ -52,8 +52,13 @@ class Reflections:
     # this node's own pulled routes
 
     def add(self, route: Route) -> None:
-        """A route that this node pulls by."""
-        self._own[route.name] = Announcer(self._node, route, self.reach(route.vhost, route.exchange), self._epoch)
+        """A route that this node pulls by: a static one wants its key, whatever is bound here."""
+        if route.kind == "static":
+            reach = Reach(self._node)
+            reach.bind((route.key, NO_ARGUMENTS))
+        else:
+            reach = self.reach(route.vhost, route.exchange)
+        self._own[route.name] = Announcer(self._node, route, reach, self._epoch)
 
     def get(self, route: str) -> Announcer | None:
         """The announcer of a route of this node."""

@@ -14,7 +14,7 @@ from typing import Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from weft.gateway.fabric import digest
+from weft.gateway.fabric import new_id
 from weft.gateway.letters import Letter, Refusals
 from weft.model.errors import LocalProtocolError, Unavailable
 
@@ -64,7 +64,7 @@ class HttpSource:
         post: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
         headers = {name[len(PREFIX) :].lower(): value for name, value in request.headers.items() if _is_own(name)}
         content_type = request.headers.get("Content-Type")
-        self._posts.put_nowait(Letter(request.headers.get(ID) or digest(body), body, content_type, headers, post))
+        self._posts.put_nowait(Letter(request.headers.get(ID) or new_id(), body, content_type, headers, post))
         self._open.add(post)
         try:
             return await post
@@ -121,6 +121,8 @@ class HttpTarget:
                 return "" if answer.ok else f"{self._url} says {answer.status}: {(await answer.text())[:200]}"
         except ClientError as error:
             raise Unavailable(f"{self._url}: {error}") from None
+        except ValueError as error:
+            return f"it cannot be said in HTTP: {error}"  # an id or a header with a line's end in it, say
 
 
 def _answer(letter: Letter, answer: web.Response) -> None:

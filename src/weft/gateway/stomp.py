@@ -3,8 +3,9 @@
 Owns one connection each, whose library has a thread of its own: what that hears is handed to the loop. A destination's
 messages come out as letters, acknowledged one by one; letters go in with a receipt each.
 It must never wait for the network on the loop's thread.
-Rule: the STOMP 1.2 specification. Ids: `amqp-message-id` (RabbitMQ's name for a message's own id), else a header `id`,
-else `message-id`, which RabbitMQ makes anew for each delivery.
+Rule: the STOMP 1.2 specification. Ids: `amqp-message-id` (RabbitMQ's name for a message's own id), else
+`weft-message-id` (what a target here wrote), else the broker's `message-id`, which is unique there alone, so it is told
+with the broker's place.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ PREFETCH = 200
 PREFETCH_HEADERS = {"prefetch-count": PREFETCH, "activemq.prefetchSize": PREFETCH, "consumer-window-size": 1_048_576}
 HEARTBEAT_MS = 10_000
 ANSWER_S = 30.0
-ID_HEADERS = ("amqp-message-id", "id", "message-id")
-OWN_HEADERS = frozenset({"ack", "content-length", "content-type", "destination", "redelivered", "subscription"})
+OWN_ID = "weft-message-id"
+"""For brokers that keep headers and know no ids but their own. A plain `id` is some program's, for its own purposes."""
+ID_HEADERS = ("amqp-message-id", OWN_ID)
+OWN_HEADERS = frozenset(
+    {"ack", "content-length", "content-type", "destination", "message-id", "redelivered", "subscription", *ID_HEADERS}
+)
 """What STOMP says of a delivery, and not the message of itself."""
 
 
@@ -81,11 +86,16 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]
 
     def on_message(self, frame: Any) -> None:
         headers = dict(frame.headers)
-        id_ = next((headers[name] for name in ID_HEADERS if name in headers), "")
+        id_ = next((headers[name] for name in ID_HEADERS if headers.get(name)), None) or self._own_id(headers)
         body = frame.body if isinstance(frame.body, bytes) else str(frame.body or "").encode()
-        own = {name: value for name, value in headers.items() if name not in OWN_HEADERS and name not in ID_HEADERS}
+        own = {name: value for name, value in headers.items() if name not in OWN_HEADERS}
         letter = Letter(id_, body, headers.get("content-type"), own, headers.get("ack") or headers.get("message-id"))
         self._loop.call_soon_threadsafe(self.letters.put_nowait, letter)
+
+    def _own_id(self, headers: dict[str, str]) -> str:
+        """RabbitMQ makes one for each delivery; ActiveMQ and Artemis keep it, each counting for itself."""
+        host, port = self._place[0]
+        return f"stomp://{host}:{port}{headers.get('destination', '')}#{headers.get('message-id', '')}"
 
     def on_receipt(self, frame: Any) -> None:
         self._loop.call_soon_threadsafe(self._answer, frame.headers.get("receipt-id"))
@@ -200,5 +210,5 @@ class StompTarget:
 
     def _send_all(self, link: Link, letters: Sequence[Letter], receipts: Sequence[str]) -> None:
         for letter, receipt in zip(letters, receipts, strict=True):
-            ids = {"amqp-message-id": letter.id, "id": letter.id, "persistent": "true", "receipt": receipt}
+            ids = {**dict.fromkeys(ID_HEADERS, letter.id), "persistent": "true", "receipt": receipt}
             link.connection.send(self._destination, letter.body, letter.content_type, {**letter.headers, **ids})

@@ -4,12 +4,13 @@ Owns which entries below `/nodes/NAME` were applied and which could not be yet. 
 calls of the broker, the policy and the network go out, the same that an operator would make.
 It must not fail for an entry it cannot follow: that is said, and tried again with the next difference.
 Rule: what an entry made is undone when the entry goes, but a queue that holds messages stays; losing the directory
-changes nothing. Kinds: vhosts, users, permissions, exchanges, queues, bindings, links, routes (docs/guides/network.md).
+changes nothing. Kinds: those of a configuration file, and exchanges, queues, bindings (docs/guides/network.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,9 +19,10 @@ from weft.federation import link_of, route_of
 from weft.management import Host
 from weft.model.errors import WeftError
 from weft.network.runner import LOG, Network
+from weft.store import ResourcePolicy
 
 NODES = "/nodes"
-ORDER = ("vhosts", "users", "permissions", "exchanges", "queues", "bindings", "links", "routes")
+ORDER = ("vhosts", "users", "permissions", "policies", "exchanges", "queues", "bindings", "links", "routes")
 """Later kinds need earlier ones."""
 
 Value = dict[str, Any]
@@ -39,6 +41,7 @@ class Settings:
             "vhosts": self._put_vhost,
             "users": self._put_user,
             "permissions": self._put_permission,
+            "policies": self._put_policy,
             "exchanges": self._put_exchange,
             "queues": self._put_queue,
             "bindings": self._put_binding,
@@ -48,6 +51,7 @@ class Settings:
         self._drop: dict[str, Callable[[str, Value], None]] = {
             "permissions": self._drop_permission,
             "users": lambda name, _: host.apply(host.policy.delete_user(name)),
+            "policies": self._drop_policy,
             "exchanges": lambda name, value: host.apply(host.topology.delete_exchange(_vhost(value), name)),
             "queues": lambda name, value: host.apply(
                 host.topology.delete_queue(_vhost(value), name, if_empty=not value.get("force"))
@@ -87,7 +91,7 @@ class Settings:
             return True
         try:
             act(name, value)
-        except (WeftError, TypeError, ValueError) as error:
+        except (WeftError, TypeError, ValueError, LookupError, AttributeError) as error:
             LOG.warning("the directory asks for %s, which does not work: %s", what, error)
             return False
         LOG.info("the directory asked for %s", what)
@@ -108,6 +112,15 @@ class Settings:
 
     def _drop_permission(self, name: str, value: Value) -> None:
         self._host.apply(self._host.policy.clear_permission(value.get("user", name), _vhost(value)))
+
+    def _put_policy(self, name: str, value: Value) -> None:
+        options = {key: value[key] for key in ("apply_to", "priority", "operator") if key in value}
+        policy = ResourcePolicy(_vhost(value), name, str(value["pattern"]), value["definition"], **options)
+        self._host.apply([*chain.from_iterable(self._host.topology.set_policy(policy))])
+
+    def _drop_policy(self, name: str, value: Value) -> None:
+        parts = self._host.topology.clear_policy(_vhost(value), name, operator=bool(value.get("operator")))
+        self._host.apply([*chain.from_iterable(parts)])
 
     def _put_exchange(self, name: str, value: Value) -> None:
         flags = {"durable": value.get("durable", True), "auto_delete": False, "internal": False}

@@ -121,6 +121,8 @@ def test_what_is_missing_is_made_in_order_and_nothing_else_is_touched() -> None:
     actual["queue"].append({"name": "stray", "ready": 3})
     actual["queue"].append({"name": "empty", "ready": 0})
     actual["queue"].append({"name": "weft.bridge.x:y", "ready": 1})
+    actual["queue"].append({"name": "somebodys_replies", "durable": False})  # such go with their client
+    actual["binding"].append({"name": "b", "source": "amq.topic", "destination": "somebodys_replies"})
     assert compare(remote, actual) == []
     assert [str(step) for step in compare(remote, actual, prune=True)] == [
         "! queue stray  (it holds 3 messages; --force drops them)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unit.federation.world import World
@@ -10,15 +12,18 @@ from weft.federation.records import Link
 from weft.model.errors import Refused
 
 OLD = "weft.bridge.here:news"
+DYNAMIC = Route("news", "up", "dynamic", "x")
+STATIC = Route("news", "up", "static", "x", key="a")
+DAY_S = 86_400
 
 
-def moved(messages: int) -> World:
+def moved(messages: int, route: Route = DYNAMIC) -> World:
     """Here pulls from one; then it moves to two, and one is back with messages for it."""
     world = World()
     one, _, here = world.add("one"), world.add("two"), world.add("here")
     here.bind("q", "a")
     world.link("here", "one", "two", name="up")
-    world.do("here", world.nodes["here"].put_route(Route("news", "up", "dynamic", "x"), 0))
+    world.do("here", world.nodes["here"].put_route(route, 0))
     world.settle(90)
     assert world.reflected("one", "here") == {"a"}
     assert not world.reflected("two", "here")
@@ -42,8 +47,9 @@ def drains(world: World) -> list[str]:
     ]
 
 
-def test_what_waits_is_fetched_and_the_queue_goes_when_nothing_can_be_on_its_way() -> None:
-    world = moved(messages=3)
+@pytest.mark.parametrize("route", [DYNAMIC, STATIC], ids=["dynamic", "static"])
+def test_what_waits_is_fetched_and_the_queue_goes_when_nothing_can_be_on_its_way(route: Route) -> None:
+    world = moved(3, route)
     world.settle(40)
     assert sorted(drains(world)) == ["one weft-news", "two weft-news"]
     assert world.reflected("one", "here") == {"a"}  # messages may still be on their way to it
@@ -80,6 +86,81 @@ def test_a_route_that_ends_ends_everywhere() -> None:
     world.do("here", world.nodes["here"].remove_link("up", world.now_ns))
     world.settle(10)
     assert not [socket for socket in world.sockets.values() if socket.owner == "here"]
+
+
+def test_a_route_that_ends_is_over_at_a_peer_that_is_away_once_that_is_back() -> None:
+    world = moved(messages=3)
+    world.settle(10)
+    world.break_link("here", "one")
+    world.do("here", world.nodes["here"].remove_route("news"))
+    world.settle(60)
+    assert OLD in world.tables["one"].queues
+    world.heal()
+    world.settle(60)
+    assert OLD not in world.tables["one"].queues
+    assert {socket.peer for socket in world.sockets.values() if socket.owner == "here"} == {"two"}
+
+
+def test_a_peer_that_never_answers_is_not_waited_for_longer_than_it_keeps_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = moved(messages=3)
+    world.settle(10)
+    monkeypatch.setattr(world.nodes["one"], "on_control", lambda *_: [])  # it hears, and says nothing
+    world.do("here", world.nodes["here"].remove_route("news"))
+    world.settle(100)
+    assert {socket.peer for socket in world.sockets.values() if socket.owner == "here"} == {"one", "two"}
+    assert not drains(world)
+    world.now_ns += DAY_S * 1_000_000_000
+    world.settle(10)
+    assert {socket.peer for socket in world.sockets.values() if socket.owner == "here"} == {"two"}
+
+
+def test_a_route_made_anew_under_its_old_name_is_not_taken_for_the_one_that_is_over() -> None:
+    world = moved(messages=3)
+    world.settle(10)
+    world.do("here", world.nodes["here"].remove_route("news"))
+    world.do("here", world.nodes["here"].put_route(DYNAMIC, world.now_ns))
+    world.break_link("here", "two")  # so the link goes back to `one`, where the old route is still being ended
+    world.settle(5)
+    world.heal()
+    world.settle(90)
+    assert world.reflected("one", "here") == {"a"}
+    assert drains(world) == ["one weft-news"]
+
+
+@pytest.mark.parametrize("route", [DYNAMIC, STATIC], ids=["dynamic", "static"])
+def test_a_route_that_becomes_faster_keeps_its_queue(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    one = world.add("one")
+    world.add("here").bind("q", "a")
+    world.link("here", "one", name="up")
+    world.do("here", world.nodes["here"].put_route(route, 0))
+    world.settle(5)
+    dropped: list[str] = []
+    monkeypatch.setattr(one, "drop_queue", lambda _vhost, queue: dropped.append(queue) or [])
+    faster = replace(route, credit=7, bytes_per_s_max=1_000)
+    world.do("here", world.nodes["here"].put_route(faster, world.now_ns))
+    world.settle(60)
+    assert dropped == []
+    (ask,) = [ask for socket in world.sockets.values() for ask in socket.links.values() if ask.name == "weft-news"]
+    assert (ask.credit, ask.bytes_per_s_max) == (7, 1_000)
+    assert world.nodes["here"].routes()[0]["credit"] == 7
+    assert world.state("here") == "flowing"
+
+
+def test_a_static_route_from_an_exchange_that_looks_at_no_keys_comes_to_rest() -> None:
+    world = World()
+    world.add("one").exchanges["x"] = "fanout"
+    world.add("here")
+    world.link("here", "one", name="up")
+    world.do("here", world.nodes["here"].put_route(STATIC, 0))
+    world.settle(5)
+    assert world.reflected("one", "here") == {""}
+    said = world.posts
+    world.settle(60)
+    assert world.posts - said <= 20  # a comparison every 15 seconds and its answer, not everything anew
+    assert world.nodes["here"].routes()[0]["mended"] == 1
 
 
 def test_two_addresses_of_one_node_are_one_source() -> None:

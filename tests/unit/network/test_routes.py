@@ -63,13 +63,20 @@ async def test_a_static_route_carries_one_key_and_keeps_it_while_away(tmp_path: 
         here.declare_queue("q")
         here.bind("events", "q", "#")
         fabric.link("here", "source")
-        name = here.add_route("up", "static", exchange="events", key="orders.*")
+        options = {"exchange": "events", "key": "orders.*", "name": "orders"}
+        name = here.add_route("up", "static", **options, backlog_max=1)
         await until(lambda: flowing(here))
         await source.send("events/orders.new", b"1")
         await source.send("events/users.new", b"not wanted")
         (message,) = await take(here, "q", 1)
         assert (message.body, message.routing_key) == (b"1", "orders.new")
         assert message.properties["headers"]["x-weft-trace"] == ["source"]
+        for number in range(20):
+            await source.send("events/orders.new", str(number))
+        await until(lambda: ready(here, "q") == 1)
+        assert ready(source, "weft.bridge.here:orders") > 0
+        here.add_route("up", "static", **options, credit=500)  # faster: what waits at the source is not lost
+        assert [message.body for message in await take(here, "q", 20)] == [str(n).encode() for n in range(20)]
         here.network.remove_route(name)
         await until(lambda: not [q for q in source.snapshot()["queues"] if "orders" in q["name"]])
 

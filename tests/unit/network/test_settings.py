@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 import weft
 import zookeepers
 from unit.network.fabric import Nodes, flowing, ready, take, until
-from weft.config import parse
+from weft.client.management import Management
+from weft.config import load, parse
 from weft.directory import open_directory
+from weft.management.definitions import export
 
 BOOTSTRAP = """\
 [node]
@@ -70,6 +74,68 @@ async def test_five_lines_and_zookeeper_do_the_rest(zookeeper: zookeepers.ZooKee
             await operator.delete("/nodes/here/permissions/ada")
             await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 0)
             assert ready(here, "work") == 1
+
+
+HASH = "scrypt$16$8$1$c2FsdHNhbHRzYWx0c2FsdA==$" + "A" * 43 + "="
+SETTINGS: dict[str, dict[str, dict[str, object]]] = {
+    "users": {"ada": {"tags": ["monitoring"]}},
+    "permissions": {"ada": {"user": "ada", "configure": "", "write": "", "read": ".*"}},
+    "policies": {"short": {"pattern": "^tmp", "definition": {"max-length": 10}, "apply_to": "queues", "priority": 3}},
+    "links": {"up": {"urls": ["amqp://127.0.0.1:1"], "role": "gateway", "retry_max_s": 7}},
+    "routes": {"r": {"link": "up", "kind": "static", "exchange": "impl", "key": "a.#", "credit": 55}},
+}
+DEFINED: dict[str, list[dict[str, object]]] = {
+    "exchanges": [{"name": "impl", "vhost": "/", "type": "topic", "durable": True, "arguments": {}}],
+    "queues": [{"name": "work", "vhost": "/", "durable": True, "arguments": {"x-max-length": 1000}}],
+    "bindings": [
+        {"source": "impl", "vhost": "/", "destination": "work", "destination_type": "queue", "routing_key": "k"}
+    ],
+}
+
+
+async def _dump(node: weft.Node) -> object:
+    """All that management tells of what a node was told to be."""
+    manager = node.management.manager
+    rows = [*node.network.federation.links(), *node.network.federation.routes()]
+    told = {"state", "cause", "connects", "peer", "address", "conn", "numbers", "keys", "mended"}
+    document = await export(manager, manager.node, None)
+    users = [user for user in document["users"] if user["name"] != "guest"]  # whose hash is new each time
+    return document | {"users": users}, [{k: v for k, v in row.items() if k not in told} for row in rows]
+
+
+async def test_a_file_and_the_directory_make_the_same_node(
+    zookeeper: zookeepers.ZooKeeperServer, tmp_path: Path
+) -> None:
+    """The base by a package of files, or everything by the directory: nobody can tell which it was."""
+    file = tmp_path / "node.toml"
+    tables = [
+        f"[[{kind}]]\nname = {json.dumps(name)}\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in row.items())
+        for kind, rows in SETTINGS.items()
+        for name, row in rows.items()
+    ]
+    text = "".join(tables).replace('[[permissions]]\nname = "ada"\n', "[[permissions]]\n")
+    file.write_text(text.replace('name = "ada"\ntags', f'name = "ada"\npassword_hash = "{HASH}"\ntags'))
+    async with weft.Node(name="here", configuration=load(file)) as by_file:
+        async with weft.connect("weft+memory:here") as client:
+            await Management(client).call("node", None, "import", {"definitions": DEFINED})
+        wanted = await _dump(by_file)
+    url = f"zookeeper://{zookeeper.hosts}/weft-{uuid4().hex}"
+    async with open_directory(url, "operator") as operator:
+        entries = [(kind, name, row) for kind, rows in SETTINGS.items() for name, row in rows.items()]
+        entries += [("exchanges", "impl", {"type": "topic"}), ("queues", "work", {"arguments": {"x-max-length": 1000}})]
+        entries += [("bindings", "b", {"source": "impl", "destination": "work", "key": "k"})]
+        for kind, name, row in entries:
+            hashed = {"password_hash": HASH} if kind == "users" else {}
+            await operator.put(f"/nodes/here/{kind}/{name}", row | hashed)
+        async with weft.Node(configuration=parse(BOOTSTRAP.format(url=url))) as by_directory:
+            await until(lambda: len(by_directory.network.federation.routes()) == 1)
+            assert await _dump(by_directory) == wanted
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value)
 
 
 @pytest.mark.slow
