@@ -28,6 +28,9 @@ STORED = 500_000
 """Messages that the floor under storing is taken with."""
 TRIPS = 5_000
 """Round trips with and without a tap."""
+STEADY_PER_S = 50_000
+"""Messages of a flow that leaves the machine some room, with and without a tap."""
+TAKEOVER_S_MAX = 2.0
 
 
 def streams(bench: Bench, quick: bool) -> list[Row]:
@@ -56,6 +59,7 @@ def streams(bench: Bench, quick: bool) -> list[Row]:
         row("  CPU per message", "µs", both, "read_cpu_us"),
         row("  CPU per message of the reader", "µs", both, "reader_cpu_us"),
         *_taps(bench),
+        *_tapped_steadily(bench),
         _tapped_trips(bench),
     ]
 
@@ -91,6 +95,23 @@ def _taps(bench: Bench) -> list[Row]:
         Row("  CPU that it adds, beside copying and writing as many bytes", "µs", {"weft": added, "bare": floor})
     )
     return rows
+
+
+def _tapped_steadily(bench: Bench) -> list[Row]:
+    """What a tap does to transient messages that come at a steady rate."""
+
+    def run(tap: int) -> Run:
+        options = {"secs": bench.secs, "size": SIZE, "rate": STEADY_PER_S, "tap": tap}
+        return bench.load("load091", "paced", bench.pool.shared("weft"), options)
+
+    runs = bench.turns({str(tap): partial(run, tap) for tap in (0, 1)})
+    rate, age = medians(runs, "per_s"), medians(runs, "p50_us")
+    slower, later = (1 - rate["1"] / rate["0"]) * 100, (age["1"] / age["0"] - 1) * 100
+    what = f"what a tap takes from the rate of {STEADY_PER_S:,} transient messages a second"
+    return [
+        Row(what, "%", {"weft": slower}, "< 5 %", slower < 5),
+        Row("  and adds to their age, p50", "%", {"weft": later}),
+    ]
 
 
 def _tapped_trips(bench: Bench) -> Row:
@@ -131,6 +152,8 @@ def _many(bench: Bench, count: int) -> list[Row]:
 
     waits = bench.turns({"weft": waiting})
     restarts = bench.turns({"weft": partial(_restart, bench, options)})
+    takeovers = bench.turns({"weft": partial(_take_over, bench, options)})
+    takeover_s = medians(takeovers, "serving_s")["weft"]
     growth, drained, live = (medians(waits, key)["weft"] for key in ("growth_mb", "drain_per_s", "queue_per_s"))
     restart_s = medians(restarts, "serving_s")["weft"]
     limit = GROWTH_MB_MAX if count <= MANY else GROWTH_MB_MAX_MANY
@@ -145,6 +168,8 @@ def _many(bench: Bench, count: int) -> list[Row]:
             target=f"< {RESTART_S_MAX:.0f} s", met=restart_s < RESTART_S_MAX),
         row("  drained per second", "/s", restarts, "per_s"),
         Row("  messages out of order", "", {"weft": wrong}, "0", wrong == 0),
+        row("killed while another node stands by: first message from that one", "s", takeovers, "serving_s",
+            target=f"< {TAKEOVER_S_MAX:.0f} s", met=takeover_s < TAKEOVER_S_MAX),
     ]  # fmt: skip
 
 
@@ -164,3 +189,25 @@ def _restart(bench: Bench, options: dict[str, int]) -> Run:
             return {**drained, "serving_s": ready_s + drained["first_ms"] / 1000}
         finally:
             peer.stop()
+
+
+def _take_over(bench: Bench, options: dict[str, int]) -> Run:
+    """Kill a node with messages that wait while another one stands by, and take the first message from that one."""
+    with tempfile.TemporaryDirectory(prefix="bench-standby-", ignore_cleanup_errors=True) as folder:
+        first = peers.start_weft(Path(folder))
+        started = [first]
+        try:
+            broker = Broker("weft", first.port, first.pid, 0.0)
+            bench.load("load091", "backlog", broker, {**options, "queue": QUEUE, "durable": 1, "leave": 1})
+            second = peers.start_standby(Path(folder))
+            started.append(second)
+            first.kill()
+            killed_s = time.monotonic()
+            second.wait_listening()
+            ready_s = time.monotonic() - killed_s
+            broker = Broker("weft", second.port, second.pid, ready_s)
+            drained = bench.load("load091", "drain", broker, {"queue": QUEUE, "size": SIZE, "fast": 1, "durable": 1})
+            return {**drained, "serving_s": ready_s + drained["first_ms"] / 1000}
+        finally:
+            for peer in started:
+                peer.kill()

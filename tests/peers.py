@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,6 +69,19 @@ class Peer:
     @property
     def url(self) -> str:
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
+
+    def wait_listening(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Wait until somebody listens there."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                socket.create_connection((self.host, self.port), timeout_s).close()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise PeerError(f"{self.name} does not listen\n{self.output.text()}") from None
+                time.sleep(0.002)
+            else:
+                return
 
     def stop(self) -> int:
         """Ask the broker to end, wait until it has, and return its exit code."""
@@ -157,6 +171,16 @@ def start_weft(data_dir: Path, *options: str, env: Mapping[str, str] | None = No
         process.kill()
         raise PeerError(f"weft did not say where it listens\n{output.text()}")
     return Peer("weft", HOST, int(listening.group(1)), process, output)
+
+
+def start_standby(data_dir: Path, *options: str) -> Peer:
+    """Start a node that waits for a folder which another one has."""
+    port = free_port()
+    command = [sys.executable, "-m", "weft", "up", "--standby", "--listen", f"{HOST}:{port}", "--data-dir"]
+    process, output = start(
+        "weft", [*command, str(data_dir), *options], {}, lambda line: line.startswith("standing by")
+    )
+    return Peer("weft", HOST, port, process, output)
 
 
 def rabbitmq_installed() -> bool:

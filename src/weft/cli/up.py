@@ -18,6 +18,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from weft.config import Configuration, Listen, load, node_name_default, parse, v
 from weft.config.load import PORT
 from weft.model.errors import WeftError
 from weft.net.endpoint import Endpoint, parse_endpoint
+from weft.node.folder import Taken
 from weft.server import Node
 
 LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)
@@ -36,6 +38,8 @@ LISTEN_DEFAULT = Endpoint("127.0.0.1", PORT)
 GATEWAY_VARIABLE = "WEFT_GATEWAY"
 """URLs of gateways, with commas between them: the one thing a node in a container must be told (deploy/README.md)."""
 GATEWAY = "gateway"
+STANDBY_PAUSE_S = 0.05
+"""Between two looks at the folder of a node that runs: a small part of what opening it takes."""
 GC_THRESHOLD = 10_000
 """New objects before the collector looks at them: about a hundred connections' worth."""
 
@@ -52,6 +56,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", help="folder of this node alone (default: by its name)")
     parser.add_argument("--config", metavar="FILE", help="configuration in TOML (see weft config)")
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait while another node has the data folder, and serve when it has ended",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
     _allow_many_sockets()
     keep_buffers()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(configuration, Path(options.config) if options.config else None))
+        config_path = Path(options.config) if options.config else None
+        return runner.run(_serve(configuration, config_path, standby=options.standby))
 
 
 def configure(options: argparse.Namespace) -> Configuration:
@@ -84,12 +94,16 @@ def joined(configuration: Configuration) -> Configuration:
     return replace(configuration, links=(*others, *parse(text, GATEWAY_VARIABLE).links))
 
 
-async def _serve(configuration: Configuration, config_path: Path | None) -> int:
+async def _serve(configuration: Configuration, config_path: Path | None, *, standby: bool) -> int:
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
-    async with Node(configuration=configuration) as node:
+    node = Node(configuration=configuration)
+    async with AsyncExitStack() as life:
+        if not await _start(node, end, standby=standby):
+            return 0
+        life.push_async_callback(node.stop)
         reloads = _Tasks()
         loop.add_signal_handler(signal.SIGHUP, lambda: reloads.start(_reload(node, config_path)))
         loop.add_signal_handler(signal.SIGUSR1, _dump, node)
@@ -107,6 +121,25 @@ async def _serve(configuration: Configuration, config_path: Path | None) -> int:
         await end.wait()
         _say("draining")
     return 0
+
+
+async def _start(node: Node, end: asyncio.Event, *, standby: bool) -> bool:
+    """Have the node serve, once its folder is free; False if we are told to end before."""
+    waits = False
+    while not end.is_set():
+        try:
+            await node.start()
+        except Taken as taken:
+            if not standby:
+                raise
+            if not waits:
+                _say(f"standing by: {taken}")
+            waits = True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(end.wait(), STANDBY_PAUSE_S)
+        else:
+            return True
+    return False
 
 
 def _tell_recovered(found: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 Owns making it and the lock that keeps a second node out. A path comes in; while the value lives, the folder is ours.
 It must never know what is stored there.
-Errors are `Unavailable`, with the path in the text.
+Errors are `Unavailable`, with the path in the text; `Taken` if only its owner is in the way.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import os
 from pathlib import Path
 
 from weft.model.errors import Unavailable
+
+
+class Taken(Unavailable):
+    """Another node has the folder; it is free once that one has ended, however it did."""
 
 
 class Folder:
@@ -28,7 +32,7 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise Unavailable(f"data folder {path} belongs to another node that is running") from None
+            raise Taken(f"data folder {path} belongs to another node that is running") from None
 
     def close(self) -> None:
         """Let another node have it."""
