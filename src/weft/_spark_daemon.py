@@ -3,7 +3,7 @@
 Owns one silence. When a JVM ends or has read enough, Spark's workers, and the process that plans a streaming query,
 find their socket closed and print a traceback, often only its first line before they are gone, though nothing is wrong.
 Every other one is printed as before. Run as a program it is the daemon of workers that `weft.spark.session` asks for;
-processes whose program Spark does not let us choose call `hush` when they import the source.
+processes whose program Spark does not let us choose call `hush` when they import the source, or `pyspark_weft`.
 It must never import `weft.spark` or pyarrow: threads that they start would not survive the daemon's forks, which is
 why it lies outside that package.
 """

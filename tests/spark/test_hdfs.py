@@ -54,7 +54,7 @@ def test_history_in_hdfs_joined_with_what_is_live(cluster: str, made: Hdfs, spar
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_results_in_hdfs(cluster: str, spark: SparkSession) -> None:
+def test_results_in_hdfs(cluster: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"{cluster}/results")
     for answer in (1, 2):
         store.write_gold("answers", pa.table({"answer": [answer]}))
@@ -63,8 +63,15 @@ def test_results_in_hdfs(cluster: str, spark: SparkSession) -> None:
     silver = store.silver(spark, "sums")
     assert silver is not None
     assert [row.batch for row in silver.collect()] == [2]
-    store.write_bronze(spark.range(5).toDF("n"), 3)
-    assert spark.read.parquet(store.path("bronze")).count() == 5
+    rows = spark.createDataFrame(synthetic.traffic(5))
+    for batch in range(2):
+        store.bronze.write(rows, batch, is_small=True)
+    monkeypatch.setattr("weft.pipeline.bronze.MERGE_BATCHES", 2)
+    store.bronze.tidy(before=2)
+    assert spark.read.parquet(store.path("bronze")).count() == 10
+    found = store.bronze.read(spark)
+    assert found is not None
+    assert found.count() == 10
 
 
 @pytest.mark.slow

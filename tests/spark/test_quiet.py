@@ -34,3 +34,18 @@ def test_a_jvm_that_hung_up_is_no_news(code: str, error: str, runtime: str, is_t
         [sys.executable, "-c", code.format(error)], capture_output=True, text=True, env=env, timeout=60
     )
     assert ("Traceback" in ran.stderr) is is_told, ran.stderr
+
+
+LOOKED_UP = """
+import io, sys
+from pyspark.sql.worker.lookup_data_sources import _main
+_main(io.BytesIO(), io.BytesIO())
+assert "weft.spark" not in sys.modules
+raise BrokenPipeError
+"""
+
+
+def test_nor_is_it_to_the_process_that_looks_for_sources() -> None:
+    env = {**os.environ, "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER"}
+    ran = subprocess.run([sys.executable, "-c", LOOKED_UP], capture_output=True, text=True, env=env, timeout=60)
+    assert (ran.returncode, ran.stderr) == (1, "")

@@ -1,26 +1,46 @@
-"""The pipeline as a program: killed in the middle of its work and begun again, it leaves no gap and no doubles."""
+"""The pipeline as a program: killed in the middle of its work and begun again, it leaves no gap and no doubles.
+
+Neither in its files, nor among its commands, nor in what rules do about its alerts.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pika
 import pytest
 
 import peers
+import weft
 from spark.nodes import channel, declare_stream, take
+from weft.client.management import Management
 from weft.pipeline.store import Store
 
 ROWS = 600
+WAIT_S = 60.0
+RULES = """
+[rules.theft]
+event = "account.suspected.#"
+action = ["noted", "trap"]
+[actions.noted]
+kind = "log"
+file = "{file}"
+[actions.trap]
+kind = "snmp"
+target = "127.0.0.1:{port}"
+"""
 
 
 def pipeline(lake: Path, *words: str) -> subprocess.Popen[str]:
@@ -38,7 +58,24 @@ def wait_for(output: IO[str] | None, word: str) -> None:
     raise AssertionError(f"the pipeline ended before it said {word!r}")
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def watch(folder: Path, url: str, traps: socket.socket) -> subprocess.Popen[bytes]:
+    """`weft watch` with one rule over alerts, whose handlers write a line and send a trap; it listens already."""
+    rules = folder / "rules.toml"
+    rules.write_text(RULES.format(file=folder / "noted", port=traps.getsockname()[1]))
+    command = [sys.executable, "-m", "weft", "watch", str(rules), "--url", url]
+    process = subprocess.Popen(command, start_new_session=True)
+
+    async def listens() -> None:
+        async with weft.connect(url) as fabric, asyncio.timeout(WAIT_S):
+            while not await Management(fabric).query("binding", where={"source": "weft.events"}):
+                assert process.poll() is None
+                await asyncio.sleep(0.05)
+
+    asyncio.run(listens())
+    return process
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
@@ -60,26 +97,35 @@ def node(tmp_path: Path) -> Iterator[peers.Peer]:
 
 
 @pytest.fixture
-def killed() -> Iterator[list[subprocess.Popen[str]]]:
+def killed() -> Iterator[list[subprocess.Popen[Any]]]:
     """Whatever is put here does not live longer than its test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[subprocess.Popen[Any]] = []
     yield started
     for process in started:
         if process.poll() is None:
             kill(process)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_killed_and_begun_again(tmp_path: Path, node: peers.Peer, killed: list[subprocess.Popen[str]]) -> None:
-    url = f"amqp://{node.host}:{node.port}"
+@pytest.fixture
+def traps() -> Iterator[socket.socket]:
+    """Where SNMP traps are sent to."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(WAIT_S)
+        yield receiver
+
+
+def publish(node: peers.Peer) -> None:
+    """Payments in a stream, and queues for what follows from them."""
     declare_stream(node, "events")
     with channel(node) as opened:
-        # Both exchanges hold back what was sent before: exactly once from end to end.
+        # These hold back what was sent before: exactly once from end to end. The one of alerts the pipeline makes.
         for exchange, queue in (("weft.results", "results"), ("weft.commands", "commands")):
             opened.exchange_declare(exchange, "topic", durable=True, arguments={"x-barrier": "message-id"})
             opened.queue_declare(queue, durable=True)
             opened.queue_bind(queue, exchange, "#")
+        opened.queue_declare("alerts", durable=True)
+        opened.queue_bind("alerts", "weft.events", "account.#")
         opened.exchange_declare("bank", "topic", durable=True)
         opened.queue_bind("events", "bank", "#")
     connection = pika.BlockingConnection(pika.ConnectionParameters(node.host, node.port))
@@ -90,6 +136,15 @@ def test_killed_and_begun_again(tmp_path: Path, node: peers.Peer, killed: list[s
     publisher.tx_commit()
     connection.close()
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_and_begun_again(
+    tmp_path: Path, node: peers.Peer, killed: list[subprocess.Popen[Any]], traps: socket.socket
+) -> None:
+    url = f"amqp://{node.host}:{node.port}"
+    killed.append(watch(tmp_path, url, traps))
+    publish(node)
     lake = tmp_path / "lake"
     first = pipeline(lake, "--data-dir", str(tmp_path / "node"), "--answers-to", url, "--trigger", "0.1")
     killed.append(first)
@@ -110,7 +165,22 @@ def test_killed_and_begun_again(tmp_path: Path, node: peers.Peer, killed: list[s
     store = Store(str(lake))
     assert sum(row["messages"] for row in store.gold_rows("traffic")) == ROWS
     assert {row["account"] for row in store.gold_rows("suspects")} == {"stolen-0", "stolen-1"}
-    commands = Counter(body["account"] for body in take(node, "commands"))
-    assert commands == {"stolen-0": 1, "stolen-1": 1}, "each is locked once, whatever was repeated"
     newest = {(body["window_start"], body["type"], body["node"]): body["messages"] for body in take(node, "results")}
     assert sum(newest.values()) == ROWS, "the last result of each window is the sum of all batches"
+    commands = Counter(body["account"] for body in take(node, "commands"))
+    assert commands == {"stolen-0": 1, "stolen-1": 1}, "each is locked once, whatever was repeated"
+    alerts = Counter(body["object"] for body in take(node, "alerts"))
+    assert alerts == {"stolen-0": 1, "stolen-1": 1}, "and told of once"
+    # There are two events, so each handler has done its work when it did it twice.
+    assert sorted(account_of(traps.recv(65_536)) for _ in alerts) == sorted(alerts)
+    deadline = time.monotonic() + WAIT_S
+    while len(noted := (tmp_path / "noted").read_text().splitlines()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(line.partition("account ")[2].partition(":")[0] for line in noted) == ["stolen-0", "stolen-1"]
+
+
+def account_of(trap: bytes) -> str:
+    """The object that a trap names."""
+    found = re.search(rb"stolen-\d", trap)
+    assert found is not None
+    return found[0].decode()

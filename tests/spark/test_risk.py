@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from weft.pipeline import risk, synthetic
@@ -21,8 +21,14 @@ def accounts() -> synthetic.Accounts:
     return synthetic.accounts(300, frauds=40, seed=11)
 
 
-def test_precision_and_recall(table: Table, accounts: synthetic.Accounts) -> None:
-    found = {row["account"]: row["reasons"] for row in risk.suspects(risk.events(table(accounts.events))).collect()}
+@pytest.fixture(scope="module")
+def suspects(spark: SparkSession, accounts: synthetic.Accounts) -> DataFrame:
+    """Found once for all tests that look at them."""
+    return risk.suspects(risk.events(spark.createDataFrame(accounts.events))).cache()
+
+
+def test_precision_and_recall(suspects: DataFrame, accounts: synthetic.Accounts) -> None:
+    found = {row["account"]: row["reasons"] for row in suspects.collect()}
     caught = accounts.fraud.keys() & found.keys()
     precision, recall = len(caught) / len(found), len(caught) / len(accounts.fraud)
     assert precision >= 0.95, f"locked though honest: {sorted(found.keys() - accounts.fraud.keys())}"
@@ -31,10 +37,11 @@ def test_precision_and_recall(table: Table, accounts: synthetic.Accounts) -> Non
     assert named / len(caught) >= 0.95, "the reason is the fraud that was done"
 
 
-def test_lock_commands(table: Table, accounts: synthetic.Accounts) -> None:
-    commands = risk.commands(risk.suspects(risk.events(table(accounts.events))))
+def test_lock_commands(table: Table, suspects: DataFrame, accounts: synthetic.Accounts) -> None:
+    commands = risk.commands(suspects)
     check_message(commands.schema, has_address=False)
-    first, again = (sorted(row["message_id"] for row in commands.collect()) for _ in range(2))
+    anew = risk.commands(risk.suspects(risk.events(table(accounts.events))))
+    first, again = (sorted(row["message_id"] for row in each.collect()) for each in (commands, anew))
     assert first == again
     assert len(set(first)) == len(first)
     row = commands.orderBy("message_id").first()
@@ -43,6 +50,31 @@ def test_lock_commands(table: Table, accounts: synthetic.Accounts) -> None:
     body = json.loads(bytes(row["body"]))
     assert body["account"] in accounts.fraud
     assert body["reasons"]
+
+
+def test_alerts_are_events(suspects: DataFrame) -> None:
+    rows = risk.answers(suspects).where("exchange = 'weft.alerts'").collect()
+    assert {row["message_id"] for row in rows} == {row["message_id"] for row in risk.alerts(suspects).collect()}
+    assert len({row["message_id"] for row in rows}) == len(rows) == risk.commands(suspects).count()
+    for row in rows:
+        body = json.loads(bytes(row["body"]))
+        assert list(body) == [
+            "version", "number", "class", "kind", "severity", "object", "vhost", "node", "time_ms", "text", "values",
+        ]  # fmt: skip
+        assert (body["version"], body["class"], body["kind"], body["vhost"]) == (1, "account", "suspected", None)
+        assert row["routing_key"] == f"account.suspected.warning.{body['object']}.pipeline"
+        assert all(reason in body["text"] for reason in body["values"]["reasons"])
+
+
+def test_an_account_is_one_word_of_a_key(table: Table) -> None:
+    words = {"a.b.c": "a_b_c", "": "-", "ü" * 90: "ü" * 30}
+    paid = {"kind": "payment", "amount": 1.0, "country": "SE"}
+    bodies = [json.dumps({"account": account, **paid}).encode() for account in words for _ in range(20)]
+    rows = table(synthetic.rows("s", len(bodies), body=bodies))
+    alerts = risk.alerts(risk.suspects(risk.events(rows))).collect()
+    told = {json.loads(bytes(alert["body"]))["object"]: alert["routing_key"] for alert in alerts}
+    assert told == {account: f"account.suspected.warning.{word}.pipeline" for account, word in words.items()}
+    assert all(len(key.encode()) <= 255 for key in told.values())
 
 
 def test_bodies_that_are_no_event(table: Table) -> None:

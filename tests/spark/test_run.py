@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark.test_lake import TableLog
 from weft.cli import main
@@ -84,6 +87,32 @@ def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, tmp_path:
     assert sum(row["messages"] for row in Store(chosen.lake).gold_rows("traffic")) == 1_000
     pipeline.step(frame.where("false"), 0)
     assert Store(chosen.lake).silver(spark, "traffic") is None
+
+
+def test_answers_are_the_sum_of_all_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A window has 1,000 of these. Batches touch the third, the third again, the first, and the third and fourth.
+    rows = spark.createDataFrame(synthetic.traffic(4_000, per_s=100, body_bytes=8))
+    parts = ((2_000, 2_300), (2_300, 2_600), (0, 300), (2_900, 3_200))
+    answered: list[Counter[str]] = []
+
+    def take(_run: Run, messages: DataFrame, _job: object, _batch: int) -> None:
+        sums: Counter[str] = Counter()
+        for message in messages.collect():
+            body = json.loads(bytes(message["body"]))
+            sums[body["window_start"][17:19]] += body["messages"]
+        answered.append(sums)
+
+    monkeypatch.setattr(Run, "_send", take)
+    chosen = replace(settings("", tmp_path / "out", jobs=choose("traffic")), answers_to="amqp://nobody", bronze=False)
+    for batches in (range(2), range(2, 4)):
+        # The second run knows of the first by its files only; of what it did itself it opens none.
+        pipeline = Run(spark, chosen)
+        for batch in batches:
+            low, high = parts[batch]
+            pipeline.step(rows.where(f"offset >= {low} AND offset < {high}"), batch)
+    assert answered == [{"20": 300}, {"20": 600}, {"00": 300}, {"20": 700, "30": 200}]
 
 
 def test_silver_is_merged_without_a_change(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from spark.test_lake import TableLog
 from weft.pipeline import synthetic
-from weft.spark import STREAM, Lake, tier
+from weft.spark import STREAM, Lake, register, tier
 
 ROWS = 20_000
 
@@ -48,6 +48,15 @@ def test_narrow_schema_with_promoted_header(spark: SparkSession, lake: str) -> N
     found = spark.read.format("weft").schema(schema).options(lake=lake, stream="traffic").load()
     assert found.columns == ["header_tier", "offset", "body_bytes"]
     assert {row[0] for row in found.select("header_tier").distinct().collect()} == {"edge", "core"}
+
+
+def test_it_is_known_to_every_session_that_asks(spark: SparkSession, lake: str) -> None:
+    other = spark.newSession()
+    for session in (other, spark, other):
+        register(session)
+    assert SparkSession.getActiveSession()._jsparkSession.equals(spark._jsparkSession)  # type: ignore[union-attr]
+    for session in (other, spark):
+        assert read(session, lake, endingOffsets=3).count() == 3
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -112,18 +111,3 @@ def test_a_clock_that_runs_ahead_takes_nothing_away(store: Store, monkeypatch: p
         store.write_silver("t", batch, pa.table({"number": [batch], "at": pa.array([ahead], TIMES)}))
     store.tidy_silver("t", before=9, keep=Keep("at"))
     assert names(store) == ["1-4", "5-8"]
-
-
-def test_bronze_goes_when_it_is_old(store: Store) -> None:
-    long_ago = (datetime.now(tz=UTC) - timedelta(days=8)).timestamp()
-    for batch in range(12):
-        folder = Path(store.url, "bronze", f"batch={batch}")
-        folder.mkdir(parents=True)
-        (folder / "part-0.parquet").write_bytes(b"")
-        if batch not in (9, 10):
-            os.utime(folder / "part-0.parquet", (long_ago, long_ago))
-    store.drop_bronze(before=11, age=timedelta(days=30))
-    assert len(list(Path(store.url, "bronze").iterdir())) == 12
-    store.drop_bronze(before=11, age=timedelta(days=7))
-    kept = sorted(path.name for path in Path(store.url, "bronze").iterdir())
-    assert kept == ["batch=10", "batch=11", "batch=9"]

@@ -18,10 +18,10 @@ from weft.client import connect
 from weft.client.fabric import Fabric
 from weft.client.management import Management
 from weft.model.errors import Refused, Unavailable
+from weft.pipeline.exchanges import COMMANDS, make
 from weft.rules import Observation, Rule
 
 EVENTS = "weft.events"
-COMMANDS = "weft.commands"
 CONNECT_S = 5.0
 """Time to reach the node at the start; later the client tries for as long as the command runs."""
 ANSWER_S = 30.0
@@ -101,7 +101,7 @@ class FabricSource:
     async def prepare(self, address: str) -> None:
         """Make the queue of requests, and let the commands of the data pipeline come there too."""
         await self._management.create("queue", address, {"durable": True})
-        await self._management.create("exchange", COMMANDS, {"type": "topic", "durable": True})
+        await make(self._management, COMMANDS, say=lambda _: None)
         binding = {"source": COMMANDS, "kind": "queue", "destination": address, "routing_key": "scale.#"}
         await self._management.create("binding", "", binding)
 

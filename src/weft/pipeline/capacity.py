@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.messages import as_message
+from weft.pipeline.exchanges import COMMANDS
+from weft.pipeline.messages import as_messages, message
 from weft.spark.schema import json_body
 
 SAMPLE = "queue STRING, depth BIGINT, arrived BIGINT, departed BIGINT, consumers INT"
@@ -137,12 +138,13 @@ def recommendations(forecast: DataFrame, plan: Plan = Plan()) -> DataFrame:  # n
     )  # fmt: skip
 
 
-def commands(advice: DataFrame, exchange: str = "weft.commands") -> DataFrame:
+def commands(advice: DataFrame) -> DataFrame:
     """A `scale` message per queue that should change; its id holds the time of the sample it follows from."""
     changed = advice.where("action <> 'keep'")
     body = F.struct(*[F.col(name) for name in advice.columns])
     identity = F.concat_ws(":", F.lit("scale"), "node", "queue", F.unix_millis("time"))
-    return as_message(changed, exchange, F.concat(F.lit("scale."), "queue"), kind="scale", identity=identity, body=body)
+    key = F.concat(F.lit("scale."), "queue")
+    return as_messages(changed, message(COMMANDS, key, kind="scale", identity=identity, body=body))
 
 
 def _action() -> Column:

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from weft.model.errors import ConfigError
 from weft.pipeline import capacity, integrity, risk, topology, traffic
-from weft.pipeline.messages import as_message
+from weft.pipeline.exchanges import RESULTS
+from weft.pipeline.messages import as_messages, message
 from weft.pipeline.store import Keep
 
 Rows = Callable[[DataFrame], DataFrame]
@@ -42,6 +43,8 @@ class Job:
     """What all of a silver table comes to, by table."""
     answer: tuple[str, Callable[[pa.Table, DataFrame], DataFrame]] | None = None
     """Messages that follow from a batch's rows of a silver table, and those of all batches, this one among them."""
+    latest: str | None = None
+    """A column of time, where an answer is about the times of a batch's own rows alone."""
     keep: Mapping[str, Keep] = field(default_factory=dict)
     """Silver tables that would grow with every message, and how much of them is kept."""
 
@@ -61,14 +64,14 @@ def _windows(batch: pa.Table, whole: DataFrame) -> DataFrame:
     key = F.concat(F.lit("traffic."), F.when(F.col("address") != "", F.col("address")).otherwise(F.lit("none")))
     identity = F.concat_ws(":", F.lit("traffic"), F.xxhash64(*found.columns))
     body = F.struct(*found.columns)
-    return as_message(found, "weft.results", key, kind="traffic", identity=identity, body=body)
+    return as_messages(found, message(RESULTS, key, kind="traffic", identity=identity, body=body))
 
 
-def _locks(batch: pa.Table, whole: DataFrame) -> DataFrame:
+def _suspicions(batch: pa.Table, whole: DataFrame) -> DataFrame:
     """Judge the accounts of this batch by their last day."""
     newest = F.lit(pc.max(batch["at"]).as_py())
     known = _touched(whole, batch, "account").where(F.col("at") > newest - F.expr(HISTORY))
-    return risk.commands(risk.suspects(known))
+    return risk.answers(risk.suspects(known))
 
 
 def _scaling(batch: pa.Table, whole: DataFrame) -> DataFrame:
@@ -84,6 +87,7 @@ JOBS = (
         silver={"traffic": traffic.partials},
         gold={"traffic": ("traffic", traffic.results), "sizes": ("traffic", traffic.size_results)},
         answer=("traffic", _windows),
+        latest="window_start",
     ),
     Job(
         "integrity",
@@ -103,7 +107,7 @@ JOBS = (
         "routing_key LIKE 'account.%'",
         silver={"accounts": risk.events},
         gold={"suspects": ("accounts", risk.suspects)},
-        answer=("accounts", _locks),
+        answer=("accounts", _suspicions),
         keep={"accounts": Keep("seen")},
     ),
     Job(

@@ -1,10 +1,10 @@
-"""Risk: accounts whose events look like theft, and the commands that lock them.
+"""Risk: accounts whose events look like theft, the commands that lock them, and the alerts that tell of it.
 
 Owns the features of an account in a window, the rules over them and the messages that follow. Account events (JSON
-bodies with `account`, `kind`, `amount`, `country`) come in; suspects with reasons go out, and `lock-account`
-commands.
-It must never lock twice for one incident: a command's id is made of account and day, so a repeated batch repeats
-the id. Nor does it hold state per account in Python: features are Spark's own aggregates.
+bodies with `account`, `kind`, `amount`, `country`) come in; suspects with reasons go out, as `lock-account` commands
+and as events in the form of a node's own, so that rules over events act on them.
+It must never lock or warn twice for one incident: ids are made of account and day, so a repeated batch repeats them.
+Nor does it hold state per account in Python: features are Spark's own aggregates.
 Precision and recall on an invented set are stated, and tested, in docs/guides/pipeline.md, "Risk".
 """
 
@@ -15,12 +15,19 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.pipeline.messages import as_message
+from weft.pipeline.exchanges import ALERTS, COMMANDS
+from weft.pipeline.messages import as_messages, message
 from weft.spark.schema import json_body
 
 COLUMNS = ("enqueue_time", "creation_time", "routing_key", "body")
 FIELDS = "account STRING, kind STRING, amount DOUBLE, country STRING"
 WINDOW, SLIDE = "5 minutes", "1 minute"
+FINDINGS = ("score", "reasons", "window_start", "window_end", "payments", "amount_max")
+"""What is told of a suspect."""
+SEVERITY, NODE = "warning", "pipeline"
+"""Of an alert; where a node's event names the node, it says who computed it."""
+KEY_CHARACTERS_MAX = 30
+"""Of an account in a routing key; the body has it whole."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,55 @@ def suspects(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa:
     )  # fmt: skip
 
 
-def commands(found: DataFrame, exchange: str = "weft.commands") -> DataFrame:
+def commands(found: DataFrame) -> DataFrame:
     """A `lock-account` message per suspect and day."""
-    body = F.struct("account", "score", "reasons", "window_start", "window_end", "payments", "amount_max")
-    identity = F.concat(F.lit("lock-account:"), "account", F.lit(":"), F.date_format("window_end", "yyyy-MM-dd"))
-    return as_message(found, exchange, F.lit("account.lock"), kind="lock-account", identity=identity, body=body)
+    return as_messages(found, _command())
+
+
+def alerts(found: DataFrame) -> DataFrame:
+    """An event `account.suspected` per suspect and day (docs/guides/management.md, "Events")."""
+    return as_messages(found, _alert())
+
+
+def answers(found: DataFrame) -> DataFrame:
+    """Commands and alerts, of suspects that are looked for once."""
+    return as_messages(found, _command(), _alert())
+
+
+def _command() -> Column:
+    body, identity = F.struct("account", *FINDINGS), _identity("lock-account")
+    return message(COMMANDS, F.lit("account.lock"), kind="lock-account", identity=identity, body=body)
+
+
+def _alert() -> Column:
+    text = F.format_string(
+        "score %.1f for %s in the five minutes to %s",
+        "score", F.array_join("reasons", ", "), F.date_format("window_end", "yyyy-MM-dd HH:mm"),
+    )  # fmt: skip
+    fields = {
+        "version": F.lit(1),
+        "number": F.lit(0),
+        "class": F.lit("account"),
+        "kind": F.lit("suspected"),
+        "severity": F.lit(SEVERITY),
+        "object": F.col("account"),
+        "vhost": F.lit(None).cast("string"),
+        "node": F.lit(NODE),
+        "time_ms": F.unix_millis(F.current_timestamp()),
+        "text": text,
+        "values": F.struct(*FINDINGS),
+    }
+    body = F.struct(*(column.alias(name) for name, column in fields.items()))
+    # One word of the key, as nodes make it of a name; a key has 255 bytes at most, and a character four.
+    word = F.substring(F.regexp_replace("account", "[.]", "_"), 1, KEY_CHARACTERS_MAX)
+    name = F.when(word == "", "-").otherwise(word)
+    key = F.concat(F.lit(f"account.suspected.{SEVERITY}."), name, F.lit(f".{NODE}"))
+    identity = _identity("account-suspected")
+    return message(ALERTS, key, kind="account.suspected", identity=identity, body=body)
+
+
+def _identity(kind: str) -> Column:
+    return F.concat(F.lit(f"{kind}:"), "account", F.lit(":"), F.date_format("window_end", "yyyy-MM-dd"))
 
 
 def _count(condition: Column) -> Column:

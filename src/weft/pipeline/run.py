@@ -9,6 +9,8 @@ One query for all jobs, since each query costs a gigabyte and a Python process p
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.listener import (
@@ -26,7 +30,10 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from weft.pipeline.bronze import MERGE_BATCHES
+from weft.pipeline.exchanges import prepare
 from weft.pipeline.jobs import Job
+from weft.pipeline.recent import Recent
 from weft.pipeline.store import KEPT, Store
 from weft.spark.options import write_options
 from weft.spark.schema import MESSAGE
@@ -69,6 +76,8 @@ class Run:
     """Called before every batch; raises when the lake is not this run's any more."""
     _gold_at: float = field(default=0.0, init=False)
     _bronze_at: float = field(default=-BRONZE_EVERY_S, init=False)
+    _bronze_next: int = field(default=0, init=False)
+    _recent: dict[str, Recent] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.store = Store(self.settings.lake)
@@ -76,6 +85,8 @@ class Run:
 
     def start(self) -> StreamingQuery:
         """Begin, or go on where the checkpoint says."""
+        if self.settings.answers_to:
+            asyncio.run(prepare(self.settings.answers_to, self.say))
         options = {"maxRowsPerTrigger": str(ROWS_PER_TRIGGER)} | self.settings.source
         rows = self.spark.readStream.format("weft").options(**options).load()
         self.spark.streams.addListener(self._progress)
@@ -91,15 +102,19 @@ class Run:
         self._tidy(batch)
         # Small batches follow each other where messages are answered as they come: nobody waits for bronze then. Large
         # ones are a backlog, and reading it from the source once for each job would take longer than keeping it first.
-        prompt = [job for job in self.settings.jobs if job.answer and self._progress.rows <= PROMPT_ROWS_MAX]
+        is_small = self._progress.rows <= PROMPT_ROWS_MAX
+        prompt = [job for job in self.settings.jobs if job.answer and is_small]
         with ThreadPoolExecutor(1) as pool:
-            kept = pool.submit(self.store.write_bronze, rows, batch) if self.settings.bronze else None
+            keep = functools.partial(self.store.bronze.write, rows, batch, is_small=is_small)
+            kept = pool.submit(keep) if self.settings.bronze else None
+            # Of few rows one task makes less work than two: nothing is shuffled then, and planned once.
             for job in prompt:
-                self._do(job, rows, batch)
+                self._do(job, rows.coalesce(1), batch)
             stored = kept.result() if kept is not None else rows
         for job in self.settings.jobs:
             if job not in prompt:
-                self._do(job, stored, batch)
+                self._do(job, stored.coalesce(1) if is_small else stored, batch)
+        self._tidy_bronze(batch)
         if not self.settings.once and time.monotonic() - self._gold_at > GOLD_EVERY_S:
             self.write_gold()
 
@@ -110,9 +125,21 @@ class Run:
             made = job.silver[table](rows).toArrow()
             self.store.write_silver(table, batch, made)
             if job.answer is not None and table == job.answer[0] and made.num_rows and self.settings.answers_to:
-                whole = self.store.silver(self.spark, table, from_arrow_schema(made.schema))
-                assert whole is not None, "this batch is there at least"
-                self._send(job.answer[1](made, whole), job, batch)
+                self._send(job.answer[1](made, self._whole(job, table, batch, made)), job, batch)
+
+    def _whole(self, job: Job, table: str, batch: int, made: pa.Table) -> DataFrame:
+        """What all batches made, as far as this one's answer needs it."""
+        if job.latest is not None:
+            recent = self._recent.setdefault(table, Recent(job.latest))
+            if recent.is_new:
+                recent.knows_files_end(self.store.newest(table, job.latest, before=batch))
+            recent.add(batch, made)
+            rows = recent.since(pc.min(made[job.latest]).as_py())
+            if rows is not None:
+                return self.spark.createDataFrame(rows).coalesce(1)
+        whole = self.store.silver(self.spark, table, from_arrow_schema(made.schema))
+        assert whole is not None, "this batch is there at least"
+        return whole
 
     def _send(self, messages: DataFrame, job: Job, batch: int) -> None:
         """Few and small, so they go from here: a writer of Spark's would take four processes and as many tenths."""
@@ -140,8 +167,16 @@ class Run:
             for table in job.silver:
                 keep = job.keep.get(table)
                 self.store.tidy_silver(table, before, keep and replace(keep, age=self.settings.keep))
-        if self.settings.bronze and time.monotonic() - self._bronze_at >= BRONZE_EVERY_S:
-            self.store.drop_bronze(before, self.settings.keep)
+
+    def _tidy_bronze(self, before: int) -> None:
+        """When nobody waits for this batch any more."""
+        if not self.settings.bronze:
+            return
+        if before >= self._bronze_next:
+            self.store.bronze.tidy(before)
+            self._bronze_next = before + MERGE_BATCHES
+        if time.monotonic() - self._bronze_at >= BRONZE_EVERY_S:
+            self.store.bronze.drop(before, self.settings.keep)
             self._bronze_at = time.monotonic()
 
 

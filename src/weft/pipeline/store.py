@@ -1,7 +1,7 @@
 """Where a run keeps what it computed: bronze, silver and gold under one folder.
 
-Owns the layout. Bronze is what a batch read, as Spark writes it. Silver is what a job made of a batch: one file per
-table and batch, small, made to be merged. Gold is the merged answer: one file per table, replaced whole.
+Owns the layout. Bronze is what a batch read (`weft.pipeline.bronze`). Silver is what a job made of a batch: one file
+per table and batch, small, made to be merged. Gold is the merged answer: one file per table, replaced whole.
 It must never show half a file, and a batch that is repeated replaces what it wrote before: names carry the batch,
 and a file gets its name when it is whole. That, and Spark's checkpoint, is all there is to exactly once.
 The layout is in docs/guides/pipeline.md, "Bronze, silver, gold".
@@ -21,6 +21,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from weft.pipeline.bronze import Bronze
 from weft.spark.lake import file_system
 
 BATCH = re.compile(r"(\d{12})(?:-(\d{12}))?\.parquet$")
@@ -32,6 +33,8 @@ MERGE_BYTES = 64 << 20
 
 KEPT = timedelta(days=7)
 """How long bronze, and silver that has a row per message, are kept, unless the operator says otherwise."""
+
+FIRST, LAST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1, 9999))
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Store:
     url: str
 
     @property
+    def bronze(self) -> Bronze:
+        """What batches read."""
+        return Bronze(self.url)
+
+    @property
     def files(self) -> tuple[fs.FileSystem, str]:
         """The file system, and the path in it."""
         return file_system(self.url)
@@ -69,24 +77,6 @@ class Store:
     def path(self, *parts: str) -> str:
         """A place under the folder, as Spark names it."""
         return "/".join((self.url.rstrip("/"), *parts))
-
-    # bronze
-
-    def write_bronze(self, rows: DataFrame, batch: int) -> DataFrame:
-        """Keep the rows of a batch, and read them from there: columns nobody wants are then never decoded."""
-        place = self.path("bronze", f"batch={batch}")
-        rows.write.mode("overwrite").parquet(place)
-        return rows.sparkSession.read.schema(rows.schema).parquet(place)
-
-    def drop_bronze(self, before: int, age: timedelta) -> None:
-        """Remove batches that were written longer ago than this; they go in the order in which they came."""
-        system, root = self.files
-        limit = datetime.now(tz=UTC) - age
-        for batch, path in sorted(_numbered(system, f"{root}/bronze")):
-            written = [info.mtime for info in system.get_file_info(fs.FileSelector(path)) if info.mtime is not None]
-            if batch >= before or max(written, default=limit) > limit:
-                return
-            system.delete_dir(path)
 
     # silver
 
@@ -104,6 +94,12 @@ class Store:
         names = [file.path.rpartition("/")[2] for file in self._batches(table)]
         reader = spark.read.schema(schema) if schema is not None else spark.read
         return reader.parquet(*[self.path("silver", table, name) for name in names]) if names else None
+
+    def newest(self, table: str, column: str, *, before: int) -> datetime:
+        """The latest time in what batches before this one made; the end of time where a file does not tell."""
+        system, _ = self.files
+        times = [_newest(system, file.path, column) for file in self._batches(table) if file.first < before]
+        return max((time or LAST for time in times), default=FIRST)
 
     def tidy_silver(self, table: str, before: int, keep: Keep | None = None) -> None:
         """Put small files of batches that are done for good into one, when there are many; then drop what is old."""
@@ -180,13 +176,6 @@ class Store:
         """The answer of a table as plain rows."""
         found = self.gold(table)
         return [] if found is None else found.to_pylist()
-
-
-def _numbered(system: fs.FileSystem, folder: str) -> list[tuple[int, str]]:
-    """The batches that bronze has, and where."""
-    found = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    named = [(info.base_name.partition("=")[2], info.path) for info in found if info.type == fs.FileType.Directory]
-    return [(int(number), path) for number, path in named if number.isdigit()]
 
 
 def _small(files: list[File]) -> list[File]:

@@ -80,9 +80,14 @@ class Firing:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def kind(self) -> str:
+        """The class of the object; an event says it itself."""
+        return str(self.details.get("class") or self.rule.kind)
+
+    @property
     def text(self) -> str:
         """One line for people."""
-        rule, where = self.rule, f"{self.rule.kind} {self.object}"
+        rule, where = self.rule, f"{self.kind} {self.object}"
         if self.value is None:
             return f"{rule.name}: {where}: {self.details.get('text') or rule.event}"
         what = f"{rule.attribute}{' per second' if rule.rate else ''} is {self.value:g}"
@@ -95,7 +100,7 @@ class Firing:
         """The same for programs; the body of events and calls."""
         return {
             "rule": self.rule.name,
-            "class": self.rule.kind,
+            "class": self.kind,
             "object": self.object,
             "attribute": self.rule.attribute,
             "raised": self.raised,

@@ -8,8 +8,11 @@ The interface is Spark's Python Data Source API (pyspark.sql.datasource).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -65,7 +68,30 @@ class WeftSource(DataSource):
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Make `format("weft")` known to a session: this one, or the active one."""
+    """Make `format("weft")` known to a session: this one, or the active one. To do it again changes nothing."""
     session: Any = spark or SparkSession.getActiveSession()
-    if session is not None:
+    if session is None:
+        return
+    try:
         session.dataSource.register(WeftSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # Whether the name is taken Spark asks the session that is active, which need not be the one that is asked.
+        with _active(session):
+            session.dataSource.register(WeftSource)
+
+
+@contextmanager
+def _active(session: Any) -> Iterator[None]:
+    """Let a session be this thread's active one for a moment."""
+    sessions = SparkSession._get_j_spark_session_class(session._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

@@ -134,6 +134,10 @@ def test_events_are_matched_by_their_key() -> None:
         "cut: link a-b: refused"
     ]
     assert watch.on_event("link.up.info.a-b.n1", {"object": "a-b"}) == []
+    (other,) = watch.on_event("link.down.warning.u1.n1", {"object": "u1", "class": "uplink"})
+    assert (other.text, other.as_dict()["class"]) == ("cut: uplink u1: link.down.#", "uplink"), (
+        "an event says its class"
+    )
 
 
 # actions
