@@ -339,8 +339,10 @@ class Engine:
         """
     def vhosts(self) -> list[tuple[str, int, int, int, int]]:
         """(name, queues, ready, unsettled, connections) of every virtual host."""
-    def sessions(self, conns: list[int] | None = None) -> list[dict[str, Any]]:
-        """Every channel and session of these connections, or of all."""
+    def sessions(self, conns: list[int]) -> list[dict[str, Any]]:
+        """Every channel and session of these connections."""
+    def session_keys(self, conns: list[int], column: str | None = None) -> list[tuple[int, int, int | None]]:
+        """What they are sorted by: (connection, number, a column of theirs, if it has a number)."""
     def latencies(self) -> list[tuple[str, int | None, int, tuple[int, int, int, int]]]:
         """How long messages take: (name, size up to, durations counted, (p50, p90, p99, max) in microseconds).
 

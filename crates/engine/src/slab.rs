@@ -82,6 +82,11 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// Makes room for so many in all, so that nothing is moved before there are more.
+    pub fn make_room(&mut self, count: usize) {
+        self.slots.reserve(count.saturating_sub(self.slots.len()));
+    }
+
     /// Puts a value in and names it.
     pub fn insert(&mut self, value: T) -> Id<T> {
         self.len += 1;

@@ -58,6 +58,10 @@ impl DerefMut for Alone {
     }
 }
 
+/// Queues that there is room for from the start: moving half as many when the table grows takes 55 milliseconds. Room
+/// that nobody uses is addresses, not memory.
+const QUEUES_ROOM: usize = 1 << 16;
+
 /// One node's deterministic machine.
 #[pyclass(module = "weft._kernel")]
 pub(crate) struct Engine {
@@ -97,6 +101,7 @@ impl Engine {
         native.broker.node = Rc::from(node);
         native.broker.version = Rc::from(version);
         native.broker.durability = crate::changes::durability(durability)?;
+        native.broker.queues.make_room(QUEUES_ROOM);
         let (mut files, mut found) = (None, None);
         if let Some(folder) = data_dir {
             let opened = crate::disk::open(folder, wall_ns / 1_000_000);
@@ -453,10 +458,15 @@ impl Engine {
         self.native.vhosts()
     }
 
-    /// Every channel and session of these connections, or of all.
-    #[pyo3(signature = (conns = None))]
-    fn sessions<'py>(&self, py: Python<'py>, conns: Option<Vec<u64>>) -> PyResult<Bound<'py, PyList>> {
-        rows(py, &self.native.sessions(conns.as_deref()))
+    /// Every channel and session of these connections.
+    fn sessions<'py>(&self, py: Python<'py>, conns: Vec<u64>) -> PyResult<Bound<'py, PyList>> {
+        rows(py, &self.native.sessions(&conns))
+    }
+
+    /// What they are sorted by: (connection, number, a column of theirs).
+    #[pyo3(signature = (conns, column = None))]
+    fn session_keys(&self, conns: Vec<u64>, column: Option<&str>) -> Vec<(u64, u16, Option<u64>)> {
+        self.native.session_keys(&conns, column)
     }
 
     /// How long messages take: (name, size up to, durations counted, (p50, p90, p99, max) in microseconds).

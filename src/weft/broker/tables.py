@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TypeVar
 
 from weft.broker.arguments import exchange_row, queue_row
+from weft.broker.assigned import Assigned
 from weft.broker.policies import Compile, Policies, effective
 from weft.model.changes import Bind, Change, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from weft.model.errors import Refused
@@ -113,6 +114,7 @@ class Tables:
     def __init__(self, vhost: str, compile_pattern: Compile, watch: Watch | None = None) -> None:
         self.vhost = vhost
         self.policies = Policies(compile_pattern)
+        self.assigned = Assigned()
         self.queues: dict[str, Queue] = {}
         self.bindings = Bindings(watch)
         self.exchanges = {name: Exchange(vhost, name, type_, durable=True) for name, type_ in PREDECLARED.items()}
@@ -148,11 +150,15 @@ class Tables:
 
     def queue_row(self, queue: Queue) -> DeclareQueue:
         """What the kernel is told of a queue."""
-        return queue_row(effective(queue, self.policies.applied(queue)))
+        applied = self.policies.applied(queue)
+        self.assigned.note(queue, applied)
+        return queue_row(effective(queue, applied))
 
     def exchange_row(self, exchange: Exchange) -> DeclareExchange:
         """What the kernel is told of an exchange."""
-        return exchange_row(effective(exchange, self.policies.applied(exchange)))
+        applied = self.policies.applied(exchange)
+        self.assigned.note(exchange, applied)
+        return exchange_row(effective(exchange, applied))
 
     def set_policy(self, policy: ResourcePolicy) -> Iterator[list[Change]]:
         """Set a policy; whatever it changes, as the kernel is told of it, in parts."""
@@ -175,7 +181,9 @@ class Tables:
                 yield [self._row(to) for to in part if self._is_changed(before, to)]
 
     def _is_changed(self, before: Policies, to: Queue | Exchange) -> bool:
-        return before.applied(to).definition != self.policies.applied(to).definition
+        applied = self.policies.applied(to)
+        self.assigned.note(to, applied)
+        return before.applied(to).definition != applied.definition
 
     def _row(self, to: Queue | Exchange) -> Change:
         return self.queue_row(to) if isinstance(to, Queue) else self.exchange_row(to)
@@ -184,6 +192,7 @@ class Tables:
         """The virtual host is gone, with everything in it: whoever still goes through it finds nothing."""
         self.queues.clear()
         self.exchanges.clear()
+        self.assigned = Assigned()
 
     # edits
 
@@ -253,12 +262,12 @@ class Tables:
         """What the kernel is told, and the bindings that go along."""
         if isinstance(record, Queue):
             lost = self._drop_bindings(self.bindings.of_destination("queue", record.name))
-            del self.queues[record.name]
+            self.assigned.forget(self.queues.pop(record.name))
             return DeleteQueue(self.vhost, record.name), lost
         if isinstance(record, Exchange):
             lost = self._drop_bindings(self.bindings.of_source(record.name))
             lost += self._drop_bindings(self.bindings.of_destination("exchange", record.name))
-            del self.exchanges[record.name]
+            self.assigned.forget(self.exchanges.pop(record.name))
             return DeleteExchange(self.vhost, record.name), lost
         self.bindings.remove(record)
         ends = record.source, record.kind, record.destination

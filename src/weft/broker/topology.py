@@ -389,6 +389,10 @@ class Topology:
         """Every policy of a virtual host, those of operators included."""
         return list(self._tables(vhost).policies)
 
+    def count_applied(self, policy: ResourcePolicy) -> tuple[int, int]:
+        """Queues and exchanges that a policy applies to now."""
+        return self._tables(policy.vhost).assigned.count(policy)
+
     def applied(self, to: Queue | Exchange) -> Applied:
         """Which policies apply to a queue or an exchange, and what they come to."""
         return self._tables(to.vhost).policies.applied(to)

@@ -68,7 +68,7 @@ class FabricSource:
         """Let the node's management show these rules."""
         for rule in rules:
             about: dict[str, object] = {
-                "object": f"{rule.kind} {rule.object}",
+                "object": rule.watched,
                 "attribute": rule.attribute or rule.event,
             }
             values = about if rule.threshold is None else about | {"threshold": rule.threshold}

@@ -9,7 +9,7 @@ Rule: what a link carries is asked for again, and verified, each time it comes u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -163,6 +163,11 @@ class Federation:
     def routes(self) -> list[dict[str, Any]]:
         """Every route with what is really flowing."""
         return [self._route_row(route) for route in self._routes.values()]
+
+    def standing(self) -> Iterator[tuple[str, str, str, str]]:
+        """Name, virtual host, state and cause of every route."""
+        for route in self._routes.values():
+            yield route.name, route.vhost, *self._route_state(route)
 
     def pushed_from(self, name: str) -> str | None:
         """The queue here whose messages a route carries away; None for one that fetches."""
@@ -541,7 +546,8 @@ class Federation:
             return 0
         return len(self._desk.keys_of_queue(route.vhost, route.from_exchange, self._own_bridge(route)))
 
-    def _route_row(self, route: Route) -> dict[str, Any]:
+    def _route_state(self, route: Route) -> tuple[str, str]:
+        """State and cause."""
         uplink = self._uplinks[route.link]
         carriers = self._carriers.of(route.name)
         announcer = self._reflections.get(route.name) if uplink.is_weft else None
@@ -555,6 +561,12 @@ class Federation:
             cause = announcer.cause if announcer else self._causes.get(route.name, "")
         if route.name in self._followers:
             cause = (carriers[0].cause if carriers else "") or self._followers.cause(route.name)
+        return state, cause
+
+    def _route_row(self, route: Route) -> dict[str, Any]:
+        uplink = self._uplinks[route.link]
+        announcer = self._reflections.get(route.name)
+        state, cause = self._route_state(route)
         return {
             **to_table(route),
             "state": state,
@@ -563,7 +575,7 @@ class Federation:
             "keys": announcer.keys if announcer else self._pushed_keys(route),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,
-            "numbers": [carrier.ask.link for carrier in carriers],
+            "numbers": [carrier.ask.link for carrier in self._carriers.of(route.name)],
         }
 
 

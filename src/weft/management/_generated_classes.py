@@ -277,6 +277,7 @@ CLASSES = (
         ),
         events=(
             EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
             EventKind("deleted", "info", "It is gone."),
             EventKind("up", "info", "It is operational."),
             EventKind("down", "warning", "It is not."),
@@ -309,6 +310,7 @@ CLASSES = (
             Field("keys", "integer", "Bindings reflected at the source of a dynamic route.", "read"),
         ),
         statistics=(
+            Field("carried", "integer", "Messages that went over it since it was last attached.", "counter"),
             Field("mended", "integer", "Bindings that were wrong at the source when it compared.", "counter"),
             Field("round_trip_p50_us", "integer", "From sending a message to the answer that it is safe at the peer, median of late; of a route that is pushed.", "gauge"),
             Field("round_trip_p90_us", "integer", "The same, 90 of 100 are not longer.", "gauge"),
@@ -319,7 +321,10 @@ CLASSES = (
         ),
         events=(
             EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
             EventKind("deleted", "info", "It is gone."),
+            EventKind("up", "info", "It carries messages; the bindings of a dynamic route are right at its source."),
+            EventKind("down", "warning", "It carries none for now."),
         ),
     ),
     ManagedClass(
@@ -346,11 +351,14 @@ CLASSES = (
             Field("cause", "string", "Why it is in this state.", "read"),
         ),
         statistics=(
+            Field("carried", "integer", "Messages that went over its routes since they were last attached.", "counter"),
+            Field("mended", "integer", "Bindings that were wrong at the source when its routes compared.", "counter"),
         ),
         operations=(
         ),
         events=(
             EventKind("created", "info", "It is there now."),
+            EventKind("changed", "info", "A property changed."),
             EventKind("deleted", "info", "It is gone."),
         ),
     ),
@@ -438,8 +446,6 @@ CLASSES = (
             EventKind("created", "info", "It is there now."),
             EventKind("deleted", "info", "It is gone."),
             EventKind("statistics", "info", "Statistics of a queue."),
-            EventKind("threshold_crossed", "warning", "A rule's threshold was crossed upwards."),
-            EventKind("threshold_cleared", "info", "It was crossed downwards."),
             EventKind("undecided", "warning", "Messages that another node may have were waited for long enough (`limits.doubt_s`): they go to anybody, and may come twice."),
         ),
     ),
@@ -540,6 +546,9 @@ CLASSES = (
             Field("read", "string", "What it may take from.", "write"),
         ),
         statistics=(
+            Field("connections", "integer", "Connections of the user in the virtual host.", "gauge"),
+            Field("checked", "integer", "Questions of what the user may do that it answered. The kernel remembers an answer for as long as the connection lives.", "counter"),
+            Field("refused", "integer", "How many of them with no.", "counter"),
         ),
         operations=(
         ),
@@ -563,6 +572,9 @@ CLASSES = (
             Field("read", "string", "Keys it may bind by.", "write"),
         ),
         statistics=(
+            Field("connections", "integer", "Connections of the user in the virtual host.", "gauge"),
+            Field("checked", "integer", "Routing keys that the node asked it about: those of bindings, and of what management publishes. The kernel asks for the keys of messages by itself, and is not counted.", "counter"),
+            Field("refused", "integer", "How many of them it refused.", "counter"),
         ),
         operations=(
         ),
@@ -586,6 +598,8 @@ CLASSES = (
             Field("definition", "map", "What it sets (docs/guides/policies.md).", "write"),
         ),
         statistics=(
+            Field("queues", "integer", "Queues that it applies to now; those with a policy of a higher priority are not among them.", "gauge"),
+            Field("exchanges", "integer", "Exchanges that it applies to now.", "gauge"),
         ),
         operations=(
         ),
@@ -609,6 +623,8 @@ CLASSES = (
             Field("definition", "map", "What it sets (docs/guides/policies.md).", "write"),
         ),
         statistics=(
+            Field("queues", "integer", "Queues that it applies to now; those with a policy of a higher priority are not among them.", "gauge"),
+            Field("exchanges", "integer", "Exchanges that it applies to now.", "gauge"),
         ),
         operations=(
         ),
@@ -630,6 +646,8 @@ CLASSES = (
             Field("value", "any", "The value.", "write"),
         ),
         statistics=(
+            Field("bytes", "integer", "Size of the value as JSON.", "gauge"),
+            Field("changes", "integer", "How often it was set.", "counter"),
         ),
         operations=(
         ),
@@ -649,6 +667,8 @@ CLASSES = (
             Field("value", "any", "The value.", "write"),
         ),
         statistics=(
+            Field("bytes", "integer", "Size of the value as JSON.", "gauge"),
+            Field("changes", "integer", "How often it was set.", "counter"),
         ),
         operations=(
         ),
@@ -784,8 +804,11 @@ CLASSES = (
         needs="management",
         properties=(
             Field("name", "string", "Name, as the query gives it.", "key"),
+            Field("streams", "map", "Its streams, and the offset of each before which it has committed everything.", "read"),
+            Field("told_at_ms", "integer", "When it said so last, in milliseconds since 1970.", "read"),
         ),
         statistics=(
+            Field("progressed", "integer", "How often it told the node of its progress.", "counter"),
         ),
         operations=(
         ),

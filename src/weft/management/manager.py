@@ -104,6 +104,11 @@ class Manager:
         _check_fields(found.arguments, arguments)
         return await self._providers[class_name].call(caller, vhost, name, operation, arguments)
 
+    def tell(self, class_name: str, kind: str, name: str, values: Values) -> None:
+        """An event from outside, about an object that no node keeps."""
+        self._providers[class_name].heard(kind, name, values)
+        self.events.tell(class_name, kind, name, None, **values)
+
     # checks
 
     def _enter(self, caller: Caller, class_name: str, vhost: str | None = None) -> ManagedClass:

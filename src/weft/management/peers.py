@@ -36,7 +36,7 @@ Ends = Callable[[str], object]
 
 @dataclass(slots=True)
 class Peer:
-    """One connection. Its ends are put into words when somebody asks: most that come and go are never looked at."""
+    """One connection. Its ends are put into words when somebody first asks: most come and go, and nobody looks."""
 
     ends: Ends
     since_ms: int
@@ -46,11 +46,14 @@ class Peer:
     vhost: str = ""
     user: str = ""
     properties: Table = field(default_factory=dict)
+    _name: str = field(default="", init=False)
 
     @property
     def name(self) -> str:
         """What it is called by."""
-        return f"{self.address} -> {_place(self.ends('sockname'))}"
+        if not self._name:
+            self._name = f"{self.address} -> {_place(self.ends('sockname'))}"
+        return self._name
 
     @property
     def address(self) -> str:

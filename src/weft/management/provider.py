@@ -37,6 +37,9 @@ class Provider:
                 return row
         raise Refused(f"there is no '{name}'", 404)
 
+    def heard(self, kind: str, name: str, values: Values) -> None:
+        """Somebody outside told of an object that no node keeps."""
+
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         """Make an object, or see that it is there as asked for; its name."""
         raise Refused("objects of this class cannot be made", 405)

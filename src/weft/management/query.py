@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
@@ -54,22 +54,37 @@ class Page:
 
 async def page_of(rows: Iterable[Row], query: Query) -> Page:
     """Answer a query from all rows."""
-    total, matched, runs, rest, turns = 0, 0, [], iter(rows), Turns()
+    total = 0
+
+    def fitting() -> Iterator[list[tuple[Any, Row]]]:
+        nonlocal total
+        rest = iter(rows)
+        while chunk := list(islice(rest, RUN)):
+            inside = [row for row in chunk if query.vhost is None or row.get("vhost", query.vhost) == query.vhost]
+            total += len(inside)
+            yield [(_order(row, query.sort), row) for row in inside if _fits(row, query)]
+
+    matched, page = await chosen(fitting(), query)
+    return Page(total, matched, [cut(row, query.columns) for row in page])
+
+
+async def chosen(runs: Iterable[list[tuple[Any, _Given]]], query: Query) -> tuple[int, list[_Given]]:
+    """How many there are in all runs, and which of them are on the page. Each comes with what it is sorted by; a run
+    has about `RUN` of them.
+    """
+    matched, kept, turns = 0, list[list[tuple[Any, _Given]]](), Turns()
     last = COUNT_MAX + 1 if query.count is None else query.offset + query.count
-    while chunk := list(islice(rest, RUN)):
-        inside = [row for row in chunk if query.vhost is None or row.get("vhost", query.vhost) == query.vhost]
-        found = [(_order(row, query.sort), row) for row in inside if _fits(row, query)]
-        found.sort(key=itemgetter(0), reverse=query.descending)
-        total, matched = total + len(inside), matched + len(found)
-        runs.append(found)
-        if last <= COUNT_MAX and sum(map(len, runs)) > 2 * max(last, RUN):
+    for run in runs:
+        run.sort(key=itemgetter(0), reverse=query.descending)
+        matched += len(run)
+        kept.append(run)
+        if last <= COUNT_MAX and sum(map(len, kept)) > 2 * max(last, RUN):
             # What cannot be on the page goes now: to free thousands of rows at the end would take milliseconds.
-            runs = [sorted(chain(*runs), key=itemgetter(0), reverse=query.descending)[:last]]
+            kept = [sorted(chain(*kept), key=itemgetter(0), reverse=query.descending)[:last]]
         await turns.next_row()
-    merged = heapq.merge(*runs, key=itemgetter(0), reverse=query.descending)
+    merged = heapq.merge(*kept, key=itemgetter(0), reverse=query.descending)
     end = matched if query.count is None else min(query.offset + query.count, matched)
-    page = await each(islice(merged, end), lambda found: cut(found[1], query.columns))
-    return Page(total, matched, page[query.offset :])
+    return matched, (await each(islice(merged, end), itemgetter(1)))[query.offset :]
 
 
 async def each(rows: Iterable[_Given], make: Callable[[_Given], _Made]) -> list[_Made]:

@@ -12,7 +12,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from time import monotonic_ns
 
+from weft.management import turns
 from weft.management.amqp import Endpoint
 from weft.management.classes import register_classes
 from weft.management.classes.barriers import barrier_name, has_barrier
@@ -30,6 +32,9 @@ TOLD = 50
 """Objects told of in one turn of the loop, a millisecond's work: thousands of bindings may go with an exchange."""
 TOLD_PART = 8
 """Of a longer backlog at least this part, so that what is not told yet stays within a few turns' worth of edits."""
+
+BUSY_NS = 100_000_000
+"""A node that has written to a peer within this time has messages that long work must not hold up."""
 
 
 class Management:
@@ -62,6 +67,7 @@ class Management:
         except Refused as error:
             LOG.warning("no events are told: %s", error)
         self._watch()
+        turns.heed(self._is_busy)
         self._endpoint.serve()
         self._statistics.start()
         self.events.tell("node", "started", self._host.name, version=self._host.version)
@@ -72,8 +78,12 @@ class Management:
 
     async def stop(self) -> None:
         """Answer and tell nothing more."""
+        turns.heed(lambda: False)
         await self._statistics.stop()
         await self._endpoint.close()
+
+    def _is_busy(self) -> bool:
+        return monotonic_ns() - self._host.driver.flushed_ns < BUSY_NS
 
     def on_edits(self, edits: Sequence[tuple[bool, Queue | Exchange | Binding]]) -> None:
         """The broker makes (True) or deletes these; told from the next turn on, when the kernel has done it."""

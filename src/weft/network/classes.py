@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft._kernel import Engine
 from weft.directory import Directory, Entry
 from weft.federation import link_of, relay_of, route_of, to_table
 from weft.management.caller import Caller
@@ -30,7 +31,7 @@ def register(manager: Manager, network: Network, directory: Directory, services:
     """Let a manager answer for the fabric."""
     manager.register("uplink", Uplinks(manager, network))
     manager.register("route", Routes(manager, network))
-    manager.register("relay", RelaysClass(manager, relays))
+    manager.register("relay", RelaysClass(manager, network, relays))
     manager.register("directory", Entries(manager, directory))
     manager.register("service", ServicesClass(manager, services))
 
@@ -50,8 +51,7 @@ class Uplinks(Provider):
         link = link_of({**values, "name": name})
         known = [row["name"] for row in self._network.federation.links()]
         self._network.add_link(link)
-        if name not in known:
-            self._manager.events.tell("uplink", "created", name)
+        self._manager.events.tell("uplink", "changed" if name in known else "created", name)
         return name
 
     async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
@@ -74,10 +74,11 @@ class Routes(Provider):
         self._network = network
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
+        carried = _carried(self._manager.host.engine)
         for row in self._network.federation.routes():
             if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts()):
                 told = {name: value for name, value in row.items() if name not in ("numbers", "conn")}
-                yield told | self._round_trips(row["vhost"], row["name"])
+                yield told | {"carried": _sum(carried, [row])} | self._round_trips(row["vhost"], row["name"])
 
     def _round_trips(self, vhost: str, name: str) -> Row:
         """How long the peer took to answer for what was sent to it: what waits for that is in a queue here."""
@@ -91,9 +92,8 @@ class Routes(Provider):
         route = route_of({**values, "name": name, "vhost": vhost})
         known = [row["name"] for row in self._network.federation.routes()]
         self._network.add_route(route)
-        if route.name not in known:
-            about = {"link": route.link, "carries": route.kind, "direction": route.direction}
-            self._manager.events.tell("route", "created", route.name, vhost, **about)
+        about = {"link": route.link, "carries": route.kind, "direction": route.direction}
+        self._manager.events.tell("route", "changed" if route.name in known else "created", route.name, vhost, **about)
         return route.name
 
     async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
@@ -111,20 +111,25 @@ class Routes(Provider):
 class RelaysClass(Provider):
     """What this node and others keep in step."""
 
-    def __init__(self, manager: Manager, relays: Relays) -> None:
+    def __init__(self, manager: Manager, network: Network, relays: Relays) -> None:
         self._manager = manager
+        self._network = network
         self._relays = relays
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:
-        rows = self._relays.rows()
-        return [row for row in rows if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts())]
+        carried = _carried(self._manager.host.engine)
+        for row in self._relays.rows():
+            if row["vhost"] == vhost or (vhost is None and row["vhost"] in caller.vhosts()):
+                own = {f"{row['name']}.{way}" for way in ("in", "out")}
+                routes = [route for route in self._network.federation.routes() if route["name"] in own]
+                mended = sum(route["mended"] for route in routes)
+                yield row | {"carried": _sum(carried, routes), "mended": mended}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         caller.require(ADMINISTRATOR)
         is_new = self._relays.get(name) is None
         self._relays.put(relay_of({**values, "name": name, "vhost": vhost}))
-        if is_new:
-            self._manager.events.tell("relay", "created", name, vhost)
+        self._manager.events.tell("relay", "created" if is_new else "changed", name, vhost)
         return name
 
     async def update(self, caller: Caller, vhost: str, name: str, values: Values) -> None:
@@ -137,6 +142,17 @@ class RelaysClass(Provider):
         caller.require(ADMINISTRATOR)
         self._relays.remove(name)
         self._manager.events.tell("relay", "deleted", name, vhost)
+
+
+def _carried(engine: Engine) -> dict[tuple[int, int], int]:
+    """Messages that went over each link to another node, by connection and number."""
+    _, _, rows = engine.page("links", columns=["conn", "link", "messages"])
+    return {(row["conn"], row["link"]): row["messages"] for row in rows}
+
+
+def _sum(carried: dict[tuple[int, int], int], routes: Iterable[Row]) -> int:
+    """What went over these routes."""
+    return sum(carried.get((route["conn"], number), 0) for route in routes for number in route["numbers"])
 
 
 class Entries(Provider):

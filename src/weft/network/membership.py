@@ -25,6 +25,7 @@ from weft.network.reports import Reports
 from weft.network.runner import LOG, Network
 from weft.network.services import Services
 from weft.network.settings import Settings
+from weft.network.states import States
 from weft.network.targets import Targets
 from weft.store import Store
 
@@ -46,6 +47,7 @@ class Membership:
         self.directory: Directory = open_directory(directory_url, node, store)
         self.services: Services | None = None
         self._follower: asyncio.Task[None] | None = None
+        self._states: States | None = None
 
     async def start(self, host: Host, management: Management) -> None:
         """Join; what a directory says comes as soon as it answers."""
@@ -63,6 +65,8 @@ class Membership:
             self._desk.on_edits(edits)  # type: ignore[arg-type]
 
         self._topology.on_edits = both  # type: ignore[assignment]
+        self._states = States(network.federation, management.events)
+        network.on_turn = self._states.look_soon
         network.start(host.driver)
         self.relays.start()
         Targets(network, self._desk).start()
@@ -125,3 +129,5 @@ class Membership:
             self.services.stop()
         await self.directory.stop()
         await self.network.stop()
+        if self._states is not None:
+            self._states.stop()

@@ -54,6 +54,8 @@ class Network:
         self.on_left: Callable[[str], None] = lambda _node: None
         self.on_link: Callable[[], None] = lambda: None
         """Called when there are more links."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called when links or routes may have changed their state."""
         self.others: dict[str, Callable[[control.Said], None]] = {}
         """Takers of control messages that are not federation's, by their op."""
         self._store = store
@@ -292,6 +294,7 @@ class Network:
                     self.spawn(self._mirror(step))
         if self.federation.is_dirty:
             self._flush_soon()
+        self.on_turn()
         self._rearm()
 
     async def _mirror(self, mirror: Mirror) -> None:

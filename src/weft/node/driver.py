@@ -109,6 +109,8 @@ class Driver:
         self._flush_due = False
         self._flushing = False
         self.read_bytes = 0
+        self.flushed_ns = 0
+        """When output was last written."""
         self._turn = Pace().turn
         self._advance_due = False
         self._alarms: set[type[Event]] = set()
@@ -173,7 +175,8 @@ class Driver:
         if signals:
             self.on_signals(signals & ~(FLUSH | DISK))
         read_bytes, self.read_bytes = self.read_bytes, 0
-        if self._turn(read_bytes, monotonic_ns()):
+        self.flushed_ns = now_ns = monotonic_ns()
+        if self._turn(read_bytes, now_ns):
             sleep(REST_S)
 
     # the rest runs per connection, decision or deadline

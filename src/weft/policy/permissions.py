@@ -32,17 +32,20 @@ class Permissions:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], Permission] = {}
         self._patterns: dict[tuple[str, str], _Patterns] = {}
+        self._asked: dict[tuple[str, str], list[int]] = {}
 
     def put(self, permission: Permission) -> None:
         """Set what a user may do in a virtual host; ConfigError if a pattern is wrong."""
         patterns = check_patterns(permission)
         self._records[permission.user, permission.vhost] = permission
         self._patterns[permission.user, permission.vhost] = patterns
+        self._asked.setdefault((permission.user, permission.vhost), [0, 0])
 
     def remove(self, user: str, vhost: str) -> None:
         """From now on the user may not even enter."""
         self._records.pop((user, vhost), None)
         self._patterns.pop((user, vhost), None)
+        self._asked.pop((user, vhost), None)
 
     def may_enter(self, user: str, vhost: str) -> bool:
         """Has the user any permission here, be it three empty patterns?"""
@@ -54,7 +57,15 @@ class Permissions:
         if patterns is None:
             return False
         pattern: re.Pattern[str] = getattr(patterns, operation)
-        return matches(pattern, name or DEFAULT_EXCHANGE)
+        may, asked = matches(pattern, name or DEFAULT_EXCHANGE), self._asked[user, vhost]
+        asked[0] += 1
+        asked[1] += not may
+        return may
+
+    def asked(self, user: str, vhost: str) -> tuple[int, int]:
+        """How often it was asked what the user may do, and how often the answer was no."""
+        asked, refused = self._asked.get((user, vhost), (0, 0))
+        return asked, refused
 
     def records(self) -> list[Permission]:
         """Every permission, in the order they were first set."""

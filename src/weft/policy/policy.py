@@ -337,6 +337,12 @@ class Policy:
         """May a user do this to an exchange or queue of this name?"""
         return self._registry.permissions.allow(user, vhost, operation, name)
 
+    def asked(self, user: str, vhost: str, exchange: str | None = None) -> tuple[int, int]:
+        """How often a permission, or one on the topics of an exchange, was asked, and how often it said no."""
+        if exchange is None:
+            return self._registry.permissions.asked(user, vhost)
+        return self._registry.topics.asked(user, vhost, exchange)
+
     def pattern(self, text: str) -> re.Pattern[str]:
         """A pattern for names that cannot stall the node; ConfigError if this text is none."""
         return compile_pattern(text)

@@ -27,6 +27,7 @@ class Topics:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], dict[str, TopicPermission]] = {}
         self._read: dict[tuple[str, str, str], re.Pattern[str]] = {}
+        self._asked: dict[tuple[str, str, str], list[int]] = {}
 
     def put(self, permission: TopicPermission) -> None:
         """Set a permission; ConfigError if a pattern is wrong."""
@@ -34,6 +35,7 @@ class Topics:
         self._records.setdefault((permission.user, permission.vhost), {})[permission.exchange] = permission
         key = permission.user, permission.vhost, permission.exchange
         self._read[key] = compile_pattern(expand(permission, permission.read))
+        self._asked.setdefault(key, [0, 0])
 
     def remove(self, user: str, vhost: str, exchange: str | None = None) -> list[TopicPermission]:
         """Forget the permission on one exchange, or all of them; what is gone."""
@@ -41,6 +43,7 @@ class Topics:
         gone = [record for name, record in records.items() if exchange in (None, name)]
         for record in gone:
             del records[record.exchange], self._read[user, vhost, record.exchange]
+            del self._asked[user, vhost, record.exchange]
         if not records:
             self._records.pop((user, vhost), None)
         return gone
@@ -57,12 +60,25 @@ class Topics:
     def may_read(self, user: str, vhost: str, exchange: str, key: str) -> bool:
         """May the user bind to this exchange by this key?"""
         pattern = self._read.get((user, vhost, exchange))
-        return pattern is None or matches(pattern, key)
+        return pattern is None or self._counted(user, vhost, exchange, matches(pattern, key))
 
     def may_write(self, user: str, vhost: str, exchange: str, key: str) -> bool:
         """May the user publish with this key? For the node itself, which publishes on behalf of a user."""
         record = self.get(user, vhost, exchange)
-        return record is None or matches(compile_pattern(expand(record, record.write)), key)
+        if record is None:
+            return True
+        return self._counted(user, vhost, exchange, matches(compile_pattern(expand(record, record.write)), key))
+
+    def asked(self, user: str, vhost: str, exchange: str) -> tuple[int, int]:
+        """How often a key was asked about here, and how often the answer was no. The kernel counts none of its own."""
+        asked, refused = self._asked.get((user, vhost, exchange), (0, 0))
+        return asked, refused
+
+    def _counted(self, user: str, vhost: str, exchange: str, may: bool) -> bool:
+        asked = self._asked[user, vhost, exchange]
+        asked[0] += 1
+        asked[1] += not may
+        return may
 
     def records(self) -> list[TopicPermission]:
         """Every permission."""

@@ -56,6 +56,11 @@ class Rule:
         """The one that is set."""
         return self.below if self.above is None else self.above
 
+    @property
+    def watched(self) -> str:
+        """Class and names of what it looks at; the class of events stands in their pattern."""
+        return f"{self.event.partition('.')[0] or self.kind} {self.object}"
+
     def is_passed(self, value: float) -> bool:
         """Is this too much, or too little?"""
         if self.above is not None:

@@ -84,6 +84,26 @@ def test_one_policy_applies_the_one_of_the_highest_priority(desk: Desk) -> None:
     assert (row(desk, "q").length_max, row(desk, "q").message_ttl_ms) == (None, 5)
 
 
+def test_it_is_known_to_how_many_objects_each_applies(desk: Desk) -> None:
+    low, high = policy("low", "", max_length=1), policy("high", "^q", max_length=1, priority=1)
+
+    def counts() -> list[tuple[int, int]]:
+        return [desk.topology.count_applied(one) for one in (low, high)]
+
+    fixed = len(desk.topology.exchanges("/"))
+    desk.succeed(queue("q1"))
+    desk.succeed(queue("other"))
+    put(desk, low)
+    assert counts() == [(2, fixed), (0, 0)]
+    put(desk, high)  # the same definition: the kernel hears nothing of it
+    desk.succeed(queue("q2"))
+    assert counts() == [(1, fixed), (2, 0)]
+    desk.succeed(delete_queue("q1"))
+    assert counts() == [(1, fixed), (1, 0)]
+    apply(desk, desk.topology.clear_policy("/", "high"))
+    assert counts() == [(2, fixed), (0, 0)]
+
+
 def test_of_a_bound_in_an_argument_and_a_policy_the_smaller_counts(desk: Desk) -> None:
     desk.succeed(queue("small", x_max_length=3, x_message_ttl=10, x_expires=100))
     desk.succeed(queue("large", x_max_length=300, x_message_ttl=1_000, x_expires=10_000))

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aio_pika
 import aiohttp
@@ -172,6 +173,20 @@ async def test_lists_are_sorted_by_what_clients_ask_for(browser: Browser, served
     assert [row["channels"] for row in rows] == [2, 1, 0]
     rows = await browser.get(f"/api/channels?sort=number{down}")
     assert [row["number"] for row in rows] == [2, 1, 1]
+    named = sorted(row["name"] for row in rows)
+    assert [row["name"] for row in await browser.get("/api/channels?sort=name")] == named
+    page = await browser.get(f"/api/channels?sort=name{down}&page=2&page_size=2")
+    assert ([row["name"] for row in page["items"]], page["total_count"]) == ([named[0]], 3)
+    page = await browser.get("/api/channels?page=1&name=%20%5C(2%5C)&use_regex=true")
+    assert ([row["number"] for row in page["items"]], page["filtered_count"], page["total_count"]) == ([2], 1, 3)
+    told = await browser.get("/api/channels/" + quote(named[0], safe=""))
+    assert told["name"] == named[0]
+    of_one = await browser.get(f"/api/connections/{quote(named[0].rpartition(' (')[0], safe='')}/channels")
+    assert named[0] in [row["name"] for row in of_one]
+    rows = await browser.get("/api/connections?sort=name")
+    assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
+    page = await browser.get("/api/connections?sort=connected_at&page=2&page_size=2")
+    assert (len(page["items"]), page["total_count"]) == (1, 3)
     rows = await browser.get(f"/api/queues?name=sorted&sort=consumers{down}")
     assert [row["consumers"] for row in rows] == [2, 1]
     rows = await browser.get(f"/api/weft/queue?name=sorted&sort=consumers{down}")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.management.reading import json_object
-from weft.management.turns import Turns
+from weft.management.turns import REST_S, Turns, heed
 from weft.model.errors import Refused
 
 VALUES = st.recursive(
@@ -78,6 +78,26 @@ async def test_parts_of_many_follow_each_other_with_turns_in_between() -> None:
     assert parts == "abcabcabc"
     later = text[text.index(".") :]
     assert all(first == "." or second == "." for first, second in pairwise(later)), text
+
+
+async def test_where_messages_flow_the_processor_is_free_between_two_parts() -> None:
+    passed = 0
+
+    async def count_turns() -> None:
+        nonlocal passed
+        while True:
+            await asyncio.sleep(0)
+            passed += 1
+
+    turns, others = Turns(), asyncio.create_task(count_turns())
+    await turns.give_way()
+    few, passed = passed, 0
+    heed(lambda: True)
+    start_ns = monotonic_ns()
+    await turns.give_way()
+    others.cancel()
+    assert monotonic_ns() - start_ns >= REST_S * 0.9e9
+    assert few <= 4 < passed
 
 
 def test_a_part_is_over_after_a_while() -> None:

@@ -8,8 +8,11 @@ import pytest
 
 import weft
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
+from weft.cli.fabric_source import FabricSource
 from weft.config import parse
 from weft.model.errors import ConfigError, Refused
+from weft.rules import parse as parse_rules
+from weft.rules.run import Runner
 
 
 async def test_a_queue_is_drained_into_an_exchange_elsewhere() -> None:
@@ -107,6 +110,38 @@ async def test_bindings_are_followed_in_both_directions(direction: str) -> None:
         await until(lambda: (round_trip(owner) is not None) == (direction == "push"))
         sink.unbind("x", "q", "k")
         await until(lambda: keys(source, "x") == set())
+
+
+SLOW = """
+[rules.slow]
+object = "away"
+class = "route"
+attribute = "round_trip_p99_us"
+above = 0
+[rules.agreed]
+object = "away"
+class = "route"
+attribute = "round_trip_p99_us"
+above = 600_000_000
+"""
+
+
+async def test_a_rule_fires_when_round_trips_over_a_route_take_longer_than_agreed() -> None:
+    async with Nodes() as fabric:
+        source, sink = await fabric.add("source"), await fabric.add("sink")
+        source.declare_queue("q")
+        sink.declare_queue("q")
+        fabric.link("source", "sink")
+        source.add_route("up", "queue", queue="q", direction="push", key="q", name="away")
+        async with weft.connect(fabric.url("source")) as client:
+            runner = Runner(parse_rules(SLOW), FabricSource(client, "source"), write=lambda _: None)
+            assert await runner.look() == []  # nothing went over it, so there is nothing to compare
+            await source.send("q", b"x")
+            await until(lambda: round_trip(source) is not None)
+            (firing,) = await runner.look()
+            assert (firing.rule.name, firing.kind, firing.object, firing.raised) == ("slow", "route", "away", True)
+            assert await runner.look() == []  # once per crossing
+            await runner.settle()
 
 
 async def test_a_message_does_not_come_back() -> None:

@@ -58,7 +58,7 @@ async def test_the_node_shows_how_rules_stand() -> None:
             while not node.management.events.is_heard:  # noqa: ASYNC110 - nothing tells when the watcher listens
                 await asyncio.sleep(0.01)
         node.declare_queue("late")
-        await until_shown(manager, "new", state="clear", fired=1)
+        await until_shown(manager, "new", state="clear", fired=1, object="queue late*")
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running

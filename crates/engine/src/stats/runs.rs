@@ -15,12 +15,16 @@ use crate::routing::{Counters, ExchangeId};
 /// A kernel that counts none of this, to measure what counting costs (benchmarks/managed.py).
 const OFF: bool = cfg!(feature = "without-statistics");
 
+/// The size of no message.
+const TYPED: usize = usize::MAX;
+
 /// Durations of one queue that are alike: they began at the same time, and time stands still until they are counted.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     queue: QueueId,
     since_ns: u64,
-    /// Bytes of the first body; those of others may differ, within the bucket.
+    /// Bytes of the first body; those of others may differ, within the bucket. `TYPED` in a run of messages with a
+    /// type, so that one look tells that a message is like the one before.
     bytes: usize,
     /// Bucket of the body's size.
     size: usize,
@@ -46,6 +50,8 @@ pub struct Runs {
     waited: Run,
     settled: Run,
     exchange: ExchangeId,
+    /// Messages that went to one queue each, which are most.
+    single: u64,
     published: Counters,
 }
 
@@ -53,7 +59,7 @@ impl Default for Runs {
     fn default() -> Self {
         let none = Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: 0, size: 0, type_id: TypeId::NONE, count: 0 };
         let exchange = ExchangeId::from_raw(0);
-        Self { waited: none, settled: none, exchange, published: Counters::default() }
+        Self { waited: none, settled: none, exchange, single: 0, published: Counters::default() }
     }
 }
 
@@ -64,28 +70,28 @@ impl Broker {
         if OFF {
             return;
         }
-        let bytes = message.body_len();
         let run = &mut self.runs.waited;
-        let is_like = run.is_like(queue, since_ns) && (run.bytes == bytes || run.size == size_bucket(bytes));
-        if is_like && message.traits.untyped && run.type_id == TypeId::NONE {
+        if run.is_like(queue, since_ns) && run.bytes == message.body_len() && message.traits.untyped {
             run.count += 1;
-            return;
+        } else {
+            self.note_other(queue, message, since_ns);
         }
-        self.note_other(queue, message, since_ns);
     }
 
-    /// The same, for a message that has a type or begins another run.
+    /// The same, for a message that has a type, another size, or begins another run.
     #[inline(never)]
     fn note_other(&mut self, queue: QueueId, message: &Message, since_ns: u64) {
         let bytes = message.body_len();
         let size = size_bucket(bytes);
-        let type_id = fields::type_of(message).map_or(TypeId::NONE, |name| self.types.id_of(name));
+        let name = if message.traits.untyped { None } else { fields::type_of(message) };
+        let type_id = name.map_or(TypeId::NONE, |name| self.types.id_of(name));
         let run = &mut self.runs.waited;
         if run.is_like(queue, since_ns) && run.size == size && run.type_id == type_id {
             run.count += 1;
             return;
         }
         self.end_waited();
+        let bytes = if type_id == TypeId::NONE { bytes } else { TYPED };
         self.runs.waited = Run { queue, since_ns, bytes, size, type_id, count: 1 };
     }
 
@@ -110,14 +116,24 @@ impl Broker {
         if OFF {
             return;
         }
+        if self.runs.exchange == exchange && published.queues == 1 {
+            self.runs.single += 1;
+        } else {
+            self.note_fanned(exchange, published.queues as u64);
+        }
+    }
+
+    /// The same, for a message that went to no queue or to several, or to another exchange than the one before.
+    #[inline(never)]
+    fn note_fanned(&mut self, exchange: ExchangeId, queues: u64) {
         if self.runs.exchange != exchange {
             self.end_published();
             self.runs.exchange = exchange;
         }
         let counters = &mut self.runs.published;
         counters.messages_in += 1;
-        counters.messages_out += published.queues as u64;
-        counters.unroutable += u64::from(published.queues == 0);
+        counters.messages_out += queues;
+        counters.unroutable += u64::from(queues == 0);
     }
 
     /// Adds what has been counted to where it is read.
@@ -159,10 +175,11 @@ impl Broker {
     }
 
     fn end_published(&mut self) {
-        let run = std::mem::take(&mut self.runs.published);
-        if let Some(exchange) = self.exchanges.get_mut(self.runs.exchange).filter(|_| run.messages_in > 0) {
-            exchange.counters.messages_in += run.messages_in;
-            exchange.counters.messages_out += run.messages_out;
+        let (run, single) = (std::mem::take(&mut self.runs.published), std::mem::take(&mut self.runs.single));
+        let messages_in = run.messages_in + single;
+        if let Some(exchange) = self.exchanges.get_mut(self.runs.exchange).filter(|_| messages_in > 0) {
+            exchange.counters.messages_in += messages_in;
+            exchange.counters.messages_out += run.messages_out + single;
             exchange.counters.unroutable += run.unroutable;
         }
     }

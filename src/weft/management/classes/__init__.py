@@ -14,6 +14,7 @@ from weft.management.classes.definitions import Bindings, Exchanges, Vhosts
 from weft.management.classes.node import NodeClass
 from weft.management.classes.parameters import GlobalParameters, Parameters
 from weft.management.classes.policies import PoliciesClass
+from weft.management.classes.queries import Queries
 from weft.management.classes.queues import Queues, Streams
 from weft.management.classes.rules import Rules
 from weft.management.classes.system import Agent, System
@@ -40,9 +41,10 @@ def register_classes(manager: Manager, peers: Peers) -> None:
     manager.register("barrier", Barriers(manager))
     manager.register("transaction", Transactions(manager))
     manager.register("user", Users(manager, peers))
-    manager.register("permission", PermissionsClass(manager))
-    manager.register("topic_permission", TopicPermissions(manager))
+    manager.register("permission", PermissionsClass(manager, peers))
+    manager.register("topic_permission", TopicPermissions(manager, peers))
     manager.register("parameter", Parameters(manager))
     manager.register("global_parameter", GlobalParameters(manager))
+    manager.register("query", Queries())
     manager.register("policy", PoliciesClass(manager, operator=False))
     manager.register("operator_policy", PoliciesClass(manager, operator=True))

@@ -99,7 +99,7 @@ class NodeClass(Provider):
         known = [event.name for event in BY_NAME[class_name].events] if class_name in TOLD else []
         if kind not in known or not name or not isinstance(values, dict):
             raise Refused(f"an event has a class ({', '.join(TOLD)}), one of its kinds, an object and values", 400)
-        self._manager.events.tell(class_name, kind, name, None, **{str(key): value for key, value in values.items()})
+        self._manager.tell(class_name, kind, name, {str(key): value for key, value in values.items()})
         return {}
 
     def _drain(self, caller: Caller) -> Values:

@@ -8,9 +8,11 @@ as objects of their own (policies, limits) is not among them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
+from weft._kernel import encode_json
 from weft.management.caller import Caller
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
@@ -24,6 +26,8 @@ VHOST_LIMITS = "vhost-limits"
 _ELSEWHERE = {"policy": "policy", OPERATOR_POLICY: "operator_policy", VHOST_LIMITS: "vhost"}
 NAME_BYTES_MAX = 255
 PARAMETERS_MAX = 10_000
+_Place = tuple[str, str, str]
+"""Component, virtual host and name."""
 
 
 def parameter_name(component: str, name: str) -> str:
@@ -38,6 +42,7 @@ class _Kept(Provider):
         self._manager = manager
         self._store = manager.host.parameters
         self._class = class_name
+        self._changes: Counter[_Place] = Counter()
 
     def _put(self, one: Parameter, name: str, values: Values) -> None:
         for word in (one.name, one.component or one.name):
@@ -52,13 +57,21 @@ class _Kept(Provider):
         with self._store.transaction():
             self._store.put_parameter(one)
         self._store.sync()
+        self._changes[one.component, one.vhost, one.name] += 1
         self._tell("changed" if is_known else "created", one, name)
 
     def _drop(self, one: Parameter, name: str) -> None:
         with self._store.transaction():
             self._store.delete_parameter(one)
         self._store.sync()
+        del self._changes[one.component, one.vhost, one.name]
         self._tell("deleted", one, name)
+
+    def _counted(self, one: Parameter) -> Row:
+        return {
+            "bytes": len(encode_json(one.value)),
+            "changes": self._changes[one.component, one.vhost, one.name],
+        }
 
     def _tell(self, kind: str, one: Parameter, name: str) -> None:
         self._manager.events.tell(self._class, kind, name, one.vhost or None)
@@ -75,7 +88,8 @@ class Parameters(_Kept):
         for one in self._store.parameters():
             if one.component and one.vhost in seen:
                 name = parameter_name(one.component, one.name)
-                yield {"name": name, "vhost": one.vhost, "component": one.component, "value": one.value}
+                about = {"name": name, "vhost": one.vhost, "component": one.component, "value": one.value}
+                yield about | self._counted(one)
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         caller.require("policymaker")
@@ -104,7 +118,7 @@ class GlobalParameters(_Kept):
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - they are the node's
         for one in self._store.parameters():
             if not one.component:
-                yield {"name": one.name, "value": one.value}
+                yield {"name": one.name, "value": one.value} | self._counted(one)
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:  # noqa: ARG002
         self._put(Parameter("", "", name, values.get("value")), name, values)

@@ -55,7 +55,8 @@ class PoliciesClass(Provider):
         for name in caller.vhosts() if vhost is None else [vhost]:
             for policy in self._host.topology.policies(name):
                 if policy.operator == self._operator:
-                    yield _row(policy)
+                    queues, exchanges = self._host.topology.count_applied(policy)
+                    yield _row(policy) | {"queues": queues, "exchanges": exchanges}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         self._require(caller)

@@ -70,15 +70,19 @@ class Users(Provider):
 class PermissionsClass(Provider):
     """What everyone may do where; named by the user."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, peers: Peers) -> None:
         self._manager = manager
         self._host = manager.host
+        self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - administrators see all
+        connections = _connections(self._peers)
         for row in self._host.policy.permissions():
             if vhost is None or row.vhost == vhost:
                 rights = {"configure": row.configure, "write": row.write, "read": row.read}
-                yield {"name": row.user, "vhost": row.vhost, **rights}
+                checked, refused = self._host.policy.asked(row.user, row.vhost)
+                counted = {"connections": connections[row.user, row.vhost], "checked": checked, "refused": refused}
+                yield {"name": row.user, "vhost": row.vhost, **rights, **counted}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         rights = {right: values.get(right) or "" for right in ("configure", "write", "read")}
@@ -96,6 +100,11 @@ class PermissionsClass(Provider):
         self._manager.events.tell("permission", "deleted", name, vhost)
 
 
+def _connections(peers: Peers) -> Counter[tuple[str, str]]:
+    """How many connections each user has in each virtual host."""
+    return Counter((peer.user, peer.vhost) for _, peer in peers.items())
+
+
 def topic_name(user: str, exchange: str) -> str:
     """How a permission on topics is named among those of a virtual host."""
     return f"{quote(user, safe='')}/{quote(exchange, safe='')}"
@@ -104,15 +113,19 @@ def topic_name(user: str, exchange: str) -> str:
 class TopicPermissions(Provider):
     """Which keys everyone may use with topic exchanges, named `USER/EXCHANGE`."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, peers: Peers) -> None:
         self._manager = manager
         self._host = manager.host
+        self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - administrators see all
+        connections = _connections(self._peers)
         for row in self._host.policy.topic_permissions():
             if vhost is None or row.vhost == vhost:
                 about = {"user": row.user, "exchange": row.exchange, "write": row.write, "read": row.read}
-                yield {"name": topic_name(row.user, row.exchange), "vhost": row.vhost, **about}
+                checked, refused = self._host.policy.asked(row.user, row.vhost, row.exchange)
+                counted = {"connections": connections[row.user, row.vhost], "checked": checked, "refused": refused}
+                yield {"name": topic_name(row.user, row.exchange), "vhost": row.vhost, **about, **counted}
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
         user, exchange = _split(name)

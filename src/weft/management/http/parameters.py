@@ -69,13 +69,17 @@ async def _value(ask: Ask) -> dict[str, Any]:
 # parameters of the node
 
 
+def _global(row: Row) -> dict[str, Any]:
+    return {"name": row["name"], "value": row["value"]}
+
+
 async def _list_global(ask: Ask) -> web.Response:
     page = await ask.site.manager.query(ask.caller, "global_parameter", ask.query({}))
-    return await ask.answer(page, dict)
+    return await ask.answer(page, _global)
 
 
 async def _get_global(ask: Ask) -> web.Response:
-    return told(ask.site.manager.read(ask.caller, "global_parameter", "/", ask.part("name")))
+    return told(_global(ask.site.manager.read(ask.caller, "global_parameter", "/", ask.part("name"))))
 
 
 async def _put_global(ask: Ask) -> web.Response:

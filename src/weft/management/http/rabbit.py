@@ -26,6 +26,9 @@ QUEUE_NAMES = {
     "consumers": "consumers",
 }
 CONNECTION_NAMES = {
+    "name": "name",
+    "state": "state",
+    "connected_at": "connected_at_ms",
     "user": "user",
     "protocol": "protocol",
     "ssl": "tls",
@@ -34,6 +37,7 @@ CONNECTION_NAMES = {
     "send_oct": "bytes_out",
 }
 CHANNEL_NAMES = {
+    "name": "name",
     "number": "number",
     "user": "user",
     "consumer_count": "consumers",
