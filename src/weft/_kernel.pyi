@@ -354,9 +354,7 @@ class Engine:
         (p50, p90, p99, max) in microseconds). Types beyond the kernel's limits are counted as `other`.
         """
     def matched(self, bindings: Sequence[object]) -> list[int | None]:
-        """How many messages matched each of these bindings (objects with the attributes of `Bind`); None for those that
-        are not bound.
-        """
+        """How many messages matched each of these bindings (with the attributes of `Bind`); None: there is none."""
     def trace(self, one_in: int) -> None:
         """Note spans of messages whose trace context says that it is recorded, of one in so many traces; 0: of none."""
     def spans(self, count_max: int) -> list[tuple[str, str, str, str, str, str, int, int, int]]:
