@@ -374,9 +374,8 @@ class Engine:
 class Client:
     """One AMQP 1.0 client, through all its connections: `crates/client`. Calls may come from any thread, one at a time.
 
-    Links and messages have numbers that stay when a connection is lost: `start` attaches every link again and sends
-    again what has no outcome yet. Verbs that return signal bits say what to poll: OUTPUT, EVENTS, TIMER, DELIVERIES
-    (`poll_filled`), OUTCOMES.
+    Numbers of links and messages stay when a connection is lost: `start` attaches links, and sends what has no outcome,
+    again. Verbs return signal bits that say what to poll: OUTPUT, EVENTS, TIMER, DELIVERIES (`poll_filled`), OUTCOMES.
     """
 
     def __new__(
@@ -396,16 +395,17 @@ class Client:
         now_ns: int,
         *,
         hostname: str | None = None,
-        mechanism: str = "ANONYMOUS",
+        mechanisms: Sequence[str] | None = None,
         user: str = "",
         password: str = "",
+        nonce: str = "",
     ) -> int:
-        """A transport is connected: log in (an empty mechanism goes without), open, attach what was attached before."""
+        """Connected: log in by the first mechanism that the peer has (none: no SASL), open, attach all links."""
+    def prove(self, key: bytes) -> int: ...  # what PBKDF2 makes of the password, after KeyRequested
     def receive(self, data: Buffer, now_ns: int) -> int: ...
     def lost(self) -> int:
         """The transport is gone: what was not settled is to be sent or received again."""
-    def advance(self, now_ns: int) -> int:
-        """Time passes: heartbeats, and a peer that is silent for too long."""
+    def advance(self, now_ns: int) -> int: ...
     def close(self, condition: str = "", description: str = "") -> int:
         """Say goodbye; `Closed` comes when the peer answers."""
     def signals(self) -> int:

@@ -19,6 +19,7 @@ from pika import spec
 from proton import Described, symbol, ulong
 
 from peers import Peer, start_weft
+from weft.model.scram import ITERATIONS_MIN
 from weft.policy import scram
 
 from .raw091 import CAPABILITIES, PROTOCOL_HEADER, RawConnection
@@ -34,7 +35,7 @@ FIRST = b"n,,n=alice,r=nonce"
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     folder = tmp_path_factory.mktemp("scram")
-    verifier = scram.make_verifier("wonderland", scram.ITERATIONS_MIN).encode()
+    verifier = scram.make_verifier("wonderland", ITERATIONS_MIN).encode()
     config: Path = folder / "weft.toml"
     config.write_text(
         f"""

@@ -270,14 +270,54 @@ class Model:
 
     def publish(self, exchange: str, message: Message) -> Result:
         self._begin()
-        receipt = self._receipt = Receipt(message.number, self.answers)
+        receipt = Receipt(message.number, self.answers)
+        result = self._post(exchange, message, receipt)
+        self._answer(receipt, result)
+        self._settle_down(result.routed)
+        return result
+
+    def commit(self, posts: Iterable[tuple[str, Message]], ends: Iterable[tuple[int, Outcome, Fate | None]]) -> bool:
+        """Messages are published and deliveries end, all before anything is delivered. No, and nothing happens, if a
+        queue that refuses messages has no room for its share. Nobody waits for an answer of these messages.
+        """
+        self._begin()
+        posts = list(posts)
+        if not self._fits(posts):
+            return False
+        touched: set[str] = set()
+        for exchange, message in posts:
+            touched |= self._post(exchange, message, Receipt(message.number, {}, waits=False)).routed
+        for token, outcome, word in ends:
+            touched |= self._end(token, outcome, word=word)
+        self._settle_down(touched)
+        return True
+
+    def _fits(self, posts: Iterable[tuple[str, Message]]) -> bool:
+        """What a barrier will hold back counts as well, unless it is the barrier of an exchange that knows it now."""
+        share: Counter[str] = Counter()
+        for exchange, message in posts:
+            share.update(self.route(exchange, message, lambda name: not self._is_known(name, message)))  # noqa: B023
+        limited = ((self.queues[name], count) for name, count in share.items())
+        return all(
+            queue.settings.length_max is None
+            or queue.settings.overflow == "drop-head"
+            or len(queue.ready) + count <= queue.settings.length_max
+            for queue, count in limited
+        )
+
+    def _is_known(self, exchange: str, message: Message) -> bool:
+        barrier = self.barriers.get(exchange)
+        return barrier is not None and message.id is not None and barrier.knows(message.id, self.now_ms)
+
+    def _post(self, exchange: str, message: Message, receipt: Receipt) -> Result:
+        """Route a message past the barriers into its queues."""
+        self._receipt = receipt
         met: dict[str, bool] = {}
         """Exchanges with a barrier on the way: did it let the message pass?"""
 
         def past(name: str) -> bool:
-            barrier = self.barriers.get(name)
-            if barrier is not None and message.id is not None:
-                met[name] = not barrier.knows(message.id, self.now_ms)
+            if name in self.barriers and message.id is not None:
+                met[name] = not self._is_known(name, message)
             return met.get(name, True)
 
         routed = self.route(exchange, message, past)
@@ -293,8 +333,6 @@ class Model:
             if barrier is not None and message.id is not None and not barrier.knows(message.id, self.now_ms):
                 barrier.remember(message.id, self.now_ms)
                 receipt.known_to(barrier, message.id)
-        self._answer(receipt, result)
-        self._settle_down(result.routed)
         return result
 
     def _barrier_of(self, name: str) -> Barrier | None:
@@ -344,6 +382,8 @@ class Model:
         expires_ns = self.now_ns + min(ttls) * 1_000_000 if ttls else None
         lane = min(message.priority, settings.priority_max)
         receipt = self._receipt if settings.end_to_end else None
+        if receipt is not None and not receipt.waits:
+            receipt = None
         if receipt is not None:
             receipt.left += 1
         queue.ready.append(Copy(message, lane, queue.position, expires_ns, receipt=receipt))
@@ -462,30 +502,36 @@ class Model:
         `word` goes to the publisher that waits for it.
         """
         self._begin()
-        touched = set()
+        touched: set[str] = set()
         for token in tokens:
-            queue, copy, consumer = self.held.pop(token)
-            self.totals["settled"] += outcome == "accepted"
-            if self.queues.get(queue.name) is not queue:
-                continue
-            touched.add(queue.name)
-            queue.unsettled -= 1
-            if gives_credit and consumer in queue.credit:
-                queue.credit[consumer] += 1
-            if outcome == "rejected":
-                self._died(queue, copy, "rejected")
-                continue
-            queue.counts["settled" if outcome == "accepted" else "returned"] += 1
-            self.totals["returned"] += outcome == "returned"
-            if outcome == "accepted":
-                copy.end("accepted")
-            elif word is not None and copy.receipt is not None and copy.receipt.is_awaited:
-                queue.counts["given back"] += 1
-                copy.end(word)
-            else:
-                copy.redelivered = True
-                insort(queue.ready, copy)
+            touched |= self._end(token, outcome, gives_credit=gives_credit, word=word)
         self._settle_down(touched)
+
+    def _end(
+        self, token: int, outcome: Outcome, *, gives_credit: bool = False, word: Fate | None = None
+    ) -> frozenset[str]:
+        """One delivery ends; the queue where that matters."""
+        queue, copy, consumer = self.held.pop(token)
+        self.totals["settled"] += outcome == "accepted"
+        if self.queues.get(queue.name) is not queue:
+            return frozenset()
+        queue.unsettled -= 1
+        if gives_credit and consumer in queue.credit:
+            queue.credit[consumer] += 1
+        if outcome == "rejected":
+            self._died(queue, copy, "rejected")
+            return frozenset({queue.name})
+        queue.counts["settled" if outcome == "accepted" else "returned"] += 1
+        self.totals["returned"] += outcome == "returned"
+        if outcome == "accepted":
+            copy.end("accepted")
+        elif word is not None and copy.receipt is not None and copy.receipt.is_awaited:
+            queue.counts["given back"] += 1
+            copy.end(word)
+        else:
+            copy.redelivered = True
+            insort(queue.ready, copy)
+        return frozenset({queue.name})
 
     def leave(self, consumers: Iterable[int], tokens: Iterable[int]) -> None:
         """Consumers go; what they held goes back to its place."""

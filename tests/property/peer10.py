@@ -10,9 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proton import Collector, Connection, Delivery, Link, Message, Session, Terminus, Transport
+from cproton import pn_data_clear, pn_disposition_data
+from proton import (
+    Collector,
+    Connection,
+    Data,
+    Delivery,
+    Described,
+    Link,
+    Message,
+    Session,
+    Terminus,
+    Transport,
+    symbol,
+    ulong,
+)
 
 from property.node import Node
+
+TRANSACTIONAL = 0x34
+FLOW = b"\x00\x53\x13"
 
 
 class Peer10:
@@ -30,8 +47,11 @@ class Peer10:
         self.collector = Collector()
         self.connection.collect(self.collector)
         self.received: dict[str, list[tuple[Delivery, bytes]]] = {}
+        self.acquiring: dict[str, bytes] = {}
+        """The transaction that a receiver's last flow has named, by its name."""
         self._partial: dict[str, bytes] = {}
         self._tags = 0
+        self._flow_properties: Any = None
         self.connection.open()
         self.sync()
         assert self.connection.remote_condition is None, self.connection.remote_condition
@@ -56,6 +76,8 @@ class Peer10:
             return False
         data = self.transport.peek(pending) or b""
         self.transport.pop(len(data))
+        if self._flow_properties is not None:
+            data = with_properties(data, self._flow_properties)
         self.node.receive(self.conn, data)
         return True
 
@@ -101,18 +123,41 @@ class Peer10:
         assert link.remote_condition is None, link.remote_condition
         return link
 
-    def send(self, link: Link, data: bytes) -> Delivery:
+    def coordinator(self, name: str) -> Link:
+        """A control link on a session of its own."""
+        link = self.session().sender(name)
+        link.target.type = Terminus.COORDINATOR
+        return self._attach(link)
+
+    def send(self, link: Link, data: bytes, transaction: bytes | None = None) -> Delivery:
         """Send an encoded message; its outcome is in the delivery's remote state."""
         self._tags += 1
         delivery = link.delivery(str(self._tags))
+        if transaction is not None:
+            delivery.local.data = [transaction]
+            delivery.update(TRANSACTIONAL)
         link.send(data)
         link.advance()
         self.sync()
         return delivery
 
-    def flow(self, link: Link, credit: int) -> None:
+    def flow(self, link: Link, credit: int, transaction: bytes | None = None) -> None:
+        """Give credit; with a transaction, what comes by it is acquired in that. Proton has no word for this, so its
+        flow gets one on the way.
+        """
+        self.acquiring.pop(link.name, None)
+        if transaction is not None:
+            self.acquiring[link.name] = transaction
+            self._flow_properties = {symbol("txn-id"): transaction}
         link.flow(credit)
         self.sync()
+        self._flow_properties = None
+
+    def decide_in(self, transaction: bytes, delivery: Delivery, outcome: Any) -> None:
+        """An outcome that belongs to a transaction. Proton would append it to one that was told before."""
+        pn_data_clear(pn_disposition_data(delivery.local._impl))
+        delivery.local.data = [transaction, Described(ulong(int(outcome)), [])]
+        delivery.update(TRANSACTIONAL)
 
     def settle(self, delivery: Delivery, state: Any) -> None:
         delivery.update(state)
@@ -123,6 +168,30 @@ class Peer10:
         """What a receiver has got since the last time."""
         self.sync()
         return iter(self.received.pop(link.name, []))
+
+
+def with_properties(data: bytes, properties: Any) -> bytes:
+    """The same frames; those that are flows carry these properties."""
+    out, at = b"", 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        head, body = data[at : at + 8], data[at + 8 : at + size]
+        at += size
+        if body.startswith(FLOW):
+            fields = _object(body).value
+            encoder = Data()
+            encoder.put_object(Described(ulong(0x13), [*fields, *[None] * (10 - len(fields)), properties]))
+            body = bytes(encoder.encode())
+        out += (8 + len(body)).to_bytes(4) + head[4:] + body
+    return out
+
+
+def _object(encoded: bytes) -> Any:
+    data = Data()
+    data.decode(encoded)
+    data.rewind()
+    data.next()
+    return data.get_object()
 
 
 def decode(data: bytes) -> Any:

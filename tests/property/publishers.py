@@ -55,15 +55,7 @@ class Publishers:
         return [one.body for one in self.control.take(self.channel, commands.Basic.Return)]
 
     def publish_10(self, exchange: str, sent: Letter) -> None:
-        address = f"/exchanges/{exchange}/{sent.key}" if exchange else f"/queues/{sent.key}"
-        message = Message(str(sent.number).encode(), address=address, properties=dict(sent.headers))
-        message.inferred = True
-        message.priority = sent.priority
-        if sent.id is not None:
-            message.id = sent.id
-        if sent.ttl_ms is not None:
-            message.ttl = sent.ttl_ms / 1000
-        self.deliveries[sent.number] = self.sending.send(self.link, message.encode())
+        self.deliveries[sent.number] = self.sending.send(self.link, encoded(exchange, sent))
 
     def check(self, expected: dict[int, Answer]) -> None:
         """What was told since the last time is this, and no more."""
@@ -86,3 +78,17 @@ class Publishers:
     def waiting(self) -> set[int]:
         """Numbers of messages that nobody has answered for."""
         return {*self.tags.values(), *self.deliveries}
+
+
+def encoded(exchange: str, sent: Letter) -> bytes:
+    """A message of 1.0 that says where it goes."""
+    address = f"/exchanges/{exchange}/{sent.key}" if exchange else f"/queues/{sent.key}"
+    message = Message(str(sent.number).encode(), address=address, properties=dict(sent.headers))
+    message.inferred = True
+    message.priority = sent.priority
+    if sent.id is not None:
+        message.id = sent.id
+    if sent.ttl_ms is not None:
+        message.ttl = sent.ttl_ms / 1000
+    data: bytes = message.encode()
+    return data

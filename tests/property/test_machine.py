@@ -78,7 +78,8 @@ def _letter(draw: st.DrawFn) -> tuple[str, Letter]:
     return exchange, Letter(0, key, draw(headers), draw(st.integers(0, 3)), ttl_ms, name)
 
 
-batches = st.lists(_letter(), min_size=1, max_size=4)
+letters = _letter()
+batches = st.lists(letters, min_size=1, max_size=4)
 
 
 @dataclass
@@ -227,9 +228,9 @@ class BrokerMachine(RuleBasedStateMachine):
         condition = holder.link.remote_condition
         assert condition is not None
         assert condition.name == "amqp:resource-deleted"
-        for token in holder.held:
+        for token in self.tokens_of([holder]):
             self.model.held.pop(token)
-        holder.held.clear()
+        self.forget([holder])
         holder.link.close()
         holder.peer.sync()
 
@@ -394,6 +395,17 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # leaving
 
+    def tokens_of(self, holders: list[Holder], peer: Peer091 | Peer10 | None = None) -> list[int]:
+        """What goes back when these leave, or with a peer all of its connection."""
+        assert peer is None or all(holder.peer is peer for holder in holders)
+        return [token for holder in holders for token in holder.held]
+
+    def forget(self, holders: list[Holder], peer: Peer091 | Peer10 | None = None) -> None:
+        """It has gone back."""
+        assert peer is None or all(holder.peer is peer for holder in holders)
+        for holder in holders:
+            holder.held.clear()
+
     @precondition(lambda self: any(one.queue and one.is_open and one.channel for one in self.holders))
     @rule(index=indexes)
     def cancel(self, index: int) -> None:
@@ -411,9 +423,10 @@ class BrokerMachine(RuleBasedStateMachine):
     def leave(self, index: int, by_session: bool) -> None:
         """A channel, a link or a session is closed with what it holds."""
         holder = self.holders[index % len(self.holders)]
-        if not self.decide(lambda model: model.leave([holder.number], holder.held)):
+        if not self.decide(lambda model: model.leave([holder.number], self.tokens_of([holder]))):
             return
         self.holders.remove(holder)
+        self.forget([holder])
         if isinstance(holder.peer, Peer091):
             holder.peer.call(holder.channel, commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
             return
@@ -431,9 +444,10 @@ class BrokerMachine(RuleBasedStateMachine):
         peer: Peer091 | Peer10 = self.peer091 if is_091 else self.peer10
         gone = [holder for holder in self.holders if holder.peer is peer]
         numbers = [holder.number for holder in gone]
-        tokens = [token for holder in gone for token in holder.held]
+        tokens = self.tokens_of(gone, peer)
         if not self.decide(lambda model: model.leave(numbers, tokens)):
             return
+        self.forget(gone, peer)
         self.holders = [holder for holder in self.holders if holder.peer is not peer]
         if not cleanly:
             self.node.cut(peer.conn)

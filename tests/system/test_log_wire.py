@@ -28,7 +28,7 @@ class Wire:
         self.client = Client("columns-test")
         self._socket = socket.create_connection((node.host, node.port))
         self._socket.settimeout(20)
-        self.client.start(time.monotonic_ns(), mechanism="PLAIN", user="guest", password="guest")
+        self.client.start(time.monotonic_ns(), mechanisms=["PLAIN"], user="guest", password="guest")
 
     def until(self, met: Callable[[], Any]) -> Any:
         while True:

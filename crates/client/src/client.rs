@@ -126,11 +126,12 @@ impl Client {
         bits
     }
 
-    /// A transport is connected: say hello. Whatever was attached before is attached again.
-    pub fn start(&mut self, hostname: Option<&str>, login: &Login, now_ns: u64) -> u32 {
+    /// A transport is connected: say hello. Of the logins the first that the peer offers is taken; none at all goes
+    /// without SASL. Whatever was attached before is attached again.
+    pub fn start(&mut self, hostname: Option<&str>, logins: Vec<Login>, now_ns: u64) -> u32 {
         self.lost();
         (self.now_ns, self.heard_ns, self.sent_ns) = (now_ns, now_ns, now_ns);
-        self.say_hello(hostname, login);
+        self.say_hello(hostname, logins);
         self.signals()
     }
 

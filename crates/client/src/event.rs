@@ -17,6 +17,8 @@ pub struct Ending {
 pub enum Event {
     /// The peer answered `open`. `properties` is an encoded map, or empty.
     Opened { container: String, capabilities: Vec<String>, properties: Vec<u8> },
+    /// The peer wants a proof of the password: what PBKDF2 makes of it goes to `prove`.
+    KeyRequested { salt: Vec<u8>, iterations: u32 },
     /// The login was refused; `Closed` follows. `temporary` means that trying again may help.
     LoginFailed { text: String, temporary: bool },
     /// A link is ready. `address` is the peer's, who may have made the node; `filters` names those it applies.

@@ -14,6 +14,7 @@ mod opening;
 mod options;
 mod output;
 mod receiver;
+mod scram;
 mod sender;
 mod session;
 
@@ -21,4 +22,5 @@ pub use client::{Client, Mistake, signal};
 pub use event::{Ending, Event, Settled, Verdict};
 pub use options::{Limits, LinkOptions, Login, Place};
 pub use receiver::Arrived;
+pub use scram::Key;
 pub use sender::Manner;

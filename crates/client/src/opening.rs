@@ -6,13 +6,15 @@
 
 use weft_wire::amqp10::frame::Protocol;
 use weft_wire::amqp10::{
-    Begin, Close, Open, Reader, SaslCode, SaslFrame, SaslInit, SaslResponse, Symbol, encode, encode_sasl, frame,
+    Begin, Close, Open, Reader, SaslCode, SaslFrame, SaslInit, SaslResponse, Symbol, Symbols, encode, encode_sasl,
+    frame,
 };
 
 use crate::attach::Stage as LinkStage;
 use crate::client::{Client, error_of};
 use crate::event::{Ending, Event};
 use crate::options::Login;
+use crate::scram::{Exchange, Key, Step};
 use crate::session::Stage;
 
 /// How far the connection is.
@@ -37,8 +39,10 @@ pub(crate) enum Opening {
 /// What is said during the opening.
 pub(crate) struct Hello {
     hostname: Option<Box<str>>,
-    mechanism: &'static str,
-    response: Vec<u8>,
+    /// In the order of preference; empty once one was taken.
+    logins: Vec<Login>,
+    /// The login by proof that was taken.
+    exchange: Option<Exchange>,
 }
 
 impl Client {
@@ -47,14 +51,12 @@ impl Client {
         matches!(self.opening, Opening::Opened)
     }
 
-    pub(crate) fn say_hello(&mut self, hostname: Option<&str>, login: &Login) {
-        match login.words() {
-            Some((mechanism, response)) => {
-                self.out.extend_from_slice(&Protocol::Sasl.header());
-                let hello = Hello { hostname: hostname.map(Into::into), mechanism, response };
-                self.opening = Opening::SaslHeader(hello);
-            }
-            None => self.write_open(hostname),
+    pub(crate) fn say_hello(&mut self, hostname: Option<&str>, logins: Vec<Login>) {
+        if logins.is_empty() {
+            self.write_open(hostname);
+        } else {
+            self.out.extend_from_slice(&Protocol::Sasl.header());
+            self.opening = Opening::SaslHeader(Hello { hostname: hostname.map(Into::into), logins, exchange: None });
         }
     }
 
@@ -96,38 +98,82 @@ impl Client {
             return Err(refused("a SASL frame came out of turn"));
         };
         match frame {
-            SaslFrame::Mechanisms(offered) => {
-                let offered = offered.sasl_server_mechanisms;
-                if !offered.contains(Symbol(hello.mechanism)) {
-                    let names: Vec<&str> = offered.iter().map(|name| name.0).collect();
-                    let text = format!("the peer takes {}, not {}", names.join(", "), hello.mechanism);
-                    self.events.push(Event::LoginFailed { text: text.clone(), temporary: false });
-                    return Err(Ending { condition: "amqp:unauthorized-access".into(), description: text });
+            SaslFrame::Mechanisms(offered) => return self.take_login(offered.sasl_server_mechanisms),
+            SaslFrame::Challenge(asked) => {
+                let step = hello
+                    .exchange
+                    .as_mut()
+                    .map_or(Ok(Step::Respond(Vec::new())), |exchange| exchange.on_challenge(asked.challenge));
+                match step {
+                    Ok(Step::Respond(response)) => encode_sasl(&mut self.out, &SaslResponse { response: &response }),
+                    Ok(Step::Derive { salt, iterations }) => {
+                        self.events.push(Event::KeyRequested { salt, iterations });
+                    }
+                    Err(text) => return Err(self.login_failed(text.to_owned(), false)),
                 }
-                let init = SaslInit {
-                    mechanism: Symbol(hello.mechanism),
-                    initial_response: Some(&hello.response),
-                    hostname: hello.hostname.as_deref(),
-                };
-                encode_sasl(&mut self.out, &init);
-                hello.response.clear();
             }
-            SaslFrame::Challenge(_) => encode_sasl(&mut self.out, &SaslResponse { response: &[] }),
+            SaslFrame::Outcome(_) if !hello.logins.is_empty() => {
+                return Err(self.login_failed("the peer decides on a login that was not begun".to_owned(), false));
+            }
             SaslFrame::Outcome(outcome) if outcome.code == SaslCode::Ok => {
+                let proof = outcome.additional_data;
+                let proven = hello.exchange.as_mut().map_or(Ok(()), |exchange| exchange.finish(proof));
                 let hostname = hello.hostname.take();
+                if let Err(text) = proven {
+                    return Err(self.login_failed(text.to_owned(), false));
+                }
                 self.write_open(hostname.as_deref());
             }
             SaslFrame::Outcome(outcome) => {
                 let temporary = matches!(outcome.code, SaslCode::Sys | SaslCode::SysTemp);
                 let text = if temporary { "the peer cannot check logins now" } else { "user or password are refused" };
-                self.events.push(Event::LoginFailed { text: text.into(), temporary });
-                return Err(Ending { condition: "amqp:unauthorized-access".into(), description: text.into() });
+                return Err(self.login_failed(text.to_owned(), temporary));
             }
             SaslFrame::Init(_) | SaslFrame::Response(_) => {
                 return Err(refused("a SASL frame came from the wrong side"));
             }
         }
         Ok(())
+    }
+
+    /// Begins the first login that the peer offers.
+    fn take_login(&mut self, offered: Symbols<'_>) -> Result<(), Ending> {
+        let Opening::Sasl(hello) = &mut self.opening else { return Ok(()) };
+        let logins = std::mem::take(&mut hello.logins);
+        let Some(login) = logins.iter().find(|login| offered.contains(Symbol(login.mechanism()))) else {
+            let theirs: Vec<&str> = offered.iter().map(|name| name.0).collect();
+            let ours: Vec<&str> = logins.iter().map(Login::mechanism).collect();
+            let text = format!("the peer takes {}, not {}", theirs.join(", "), ours.join(" or "));
+            return Err(self.login_failed(text, false));
+        };
+        let response = match login {
+            Login::Anonymous => b"weft".to_vec(),
+            Login::Plain { user, password } => [&b"\0"[..], user.as_bytes(), b"\0", password.as_bytes()].concat(),
+            Login::External => Vec::new(),
+            Login::Scram { user, nonce } => hello.exchange.insert(Exchange::new(user, nonce)).first(),
+        };
+        let init = SaslInit {
+            mechanism: Symbol(login.mechanism()),
+            initial_response: Some(&response),
+            hostname: hello.hostname.as_deref(),
+        };
+        encode_sasl(&mut self.out, &init);
+        Ok(())
+    }
+
+    /// What was derived from the password, after `Event::KeyRequested`; nothing happens if nobody asks (any more).
+    pub fn prove(&mut self, key: &Key) -> u32 {
+        if let Opening::Sasl(Hello { exchange: Some(exchange), .. }) = &mut self.opening
+            && let Some(response) = exchange.prove(key)
+        {
+            encode_sasl(&mut self.out, &SaslResponse { response: &response });
+        }
+        self.signals()
+    }
+
+    fn login_failed(&mut self, text: String, temporary: bool) -> Ending {
+        self.events.push(Event::LoginFailed { text: text.clone(), temporary });
+        Ending { condition: "amqp:unauthorized-access".into(), description: text }
     }
 
     /// The peer's `open`: everything that was asked for is begun and attached.

@@ -5,6 +5,8 @@
 
 use weft_wire::amqp10::{MapBuf, TerminusDurability, TerminusExpiryPolicy};
 
+use crate::scram;
+
 /// What a client bounds, whoever it talks to.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -38,11 +40,9 @@ impl Default for Limits {
     }
 }
 
-/// How to log in.
+/// A way to log in.
 #[derive(Clone)]
 pub enum Login {
-    /// No SASL layer at all.
-    Bare,
     Anonymous,
     Plain {
         user: Box<str>,
@@ -50,18 +50,20 @@ pub enum Login {
     },
     /// By the certificate of the transport.
     External,
+    /// By a proof: `Event::KeyRequested` asks for what is derived from the password. The nonce is never used twice.
+    Scram {
+        user: Box<str>,
+        nonce: Box<str>,
+    },
 }
 
 impl Login {
-    /// The mechanism's name and first response.
-    pub(crate) fn words(&self) -> Option<(&'static str, Vec<u8>)> {
+    pub(crate) fn mechanism(&self) -> &'static str {
         match self {
-            Self::Bare => None,
-            Self::Anonymous => Some(("ANONYMOUS", b"weft".to_vec())),
-            Self::Plain { user, password } => {
-                Some(("PLAIN", [&b"\0"[..], user.as_bytes(), b"\0", password.as_bytes()].concat()))
-            }
-            Self::External => Some(("EXTERNAL", Vec::new())),
+            Self::Anonymous => "ANONYMOUS",
+            Self::Plain { .. } => "PLAIN",
+            Self::External => "EXTERNAL",
+            Self::Scram { .. } => scram::MECHANISM,
         }
     }
 }

@@ -64,7 +64,7 @@ fn client() -> Client {
     let sender = client.attach_sender(0, out).expect("a session");
     client.attach_receiver(0, inward).expect("a session");
     client.send(sender, b"\x00\x53\x75\xa0\x02hi".to_vec(), Manner::default(), None).expect("a link");
-    client.start(Some("host"), &Login::Anonymous, 0);
+    client.start(Some("host"), vec![Login::Anonymous], 0);
     client
 }
 

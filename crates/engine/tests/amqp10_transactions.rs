@@ -30,6 +30,7 @@ fn control(node: &mut Node, peer: &mut Peer) {
     let Performative::Attach(answer) = said[0].performative() else { panic!("{said:?}") };
     let Some(AttachTarget::Coordinator(coordinator)) = answer.target else { panic!("{answer:?}") };
     assert!(coordinator.capabilities.contains(txn_capability::LOCAL_TRANSACTIONS));
+    assert!(coordinator.capabilities.iter().all(|name| name.0.starts_with("amqp:")), "nothing it has not asked for");
 }
 
 fn request(node: &mut Node, peer: &mut Peer, request: TransactionRequest<'_>) -> Vec<Said> {

@@ -67,7 +67,8 @@ fn peer(node: &mut Node) -> Peer {
     let mut peer = Peer::connect(node);
     peer.sender(node, 0, Some("in"));
     peer.sender(node, 1, Some("out"));
-    let target = Some(AttachTarget::Coordinator(Coordinator::default()));
+    let asked = [Symbol("weft:two-phase")];
+    let target = Some(AttachTarget::Coordinator(Coordinator { capabilities: Symbols::Slice(&asked) }));
     let attach =
         Attach { name: "control", handle: CONTROL, target, initial_delivery_count: Some(0), ..Attach::default() };
     let said = peer.call(node, 0, &attach);

@@ -69,23 +69,34 @@ impl Client {
     }
 
     /// A transport is connected: log in, open, attach.
-    #[pyo3(signature = (now_ns, *, hostname = None, mechanism = "ANONYMOUS", user = "", password = ""))]
+    #[pyo3(signature = (now_ns, *, hostname = None, mechanisms = None, user = "", password = "", nonce = ""))]
     fn start(
         &mut self,
         now_ns: u64,
         hostname: Option<&str>,
-        mechanism: &str,
+        mechanisms: Option<Vec<String>>,
         user: &str,
         password: &str,
+        nonce: &str,
     ) -> PyResult<u32> {
-        let login = match mechanism {
-            "" => Login::Bare,
-            "ANONYMOUS" => Login::Anonymous,
-            "PLAIN" => Login::Plain { user: user.into(), password: password.into() },
-            "EXTERNAL" => Login::External,
-            other => return Err(PyValueError::new_err(format!("{other} is not ANONYMOUS, PLAIN or EXTERNAL"))),
+        let login = |mechanism: &String| match mechanism.as_str() {
+            "ANONYMOUS" => Ok(Login::Anonymous),
+            "PLAIN" => Ok(Login::Plain { user: user.into(), password: password.into() }),
+            "EXTERNAL" => Ok(Login::External),
+            "SCRAM-SHA-256" if nonce.is_empty() => Err(PyValueError::new_err("SCRAM-SHA-256 needs a nonce")),
+            "SCRAM-SHA-256" => Ok(Login::Scram { user: user.into(), nonce: nonce.into() }),
+            other => Err(PyValueError::new_err(format!("there is no mechanism {other}"))),
         };
-        Ok(self.native.0.start(hostname, &login, now_ns))
+        let logins = match mechanisms {
+            Some(names) => names.iter().map(login).collect::<PyResult<_>>()?,
+            None => vec![Login::Anonymous],
+        };
+        Ok(self.native.0.start(hostname, logins, now_ns))
+    }
+
+    /// What PBKDF2 makes of the password.
+    fn prove(&mut self, key: [u8; 32]) -> u32 {
+        self.native.0.prove(&key)
     }
 
     /// Bytes from the transport.
@@ -448,6 +459,9 @@ impl Client {
             Event::Opened { container, capabilities, properties } => {
                 let capabilities = PyTuple::new(py, capabilities)?;
                 self.make(py, "Opened", (container, capabilities, read_map(py, &properties)?))
+            }
+            Event::KeyRequested { salt, iterations } => {
+                self.make(py, "KeyRequested", (PyBytes::new(py, &salt), iterations))
             }
             Event::LoginFailed { text, temporary } => self.make(py, "LoginFailed", (text, temporary)),
             Event::Attached { link, address, filters, properties } => {

@@ -16,7 +16,7 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -26,7 +26,16 @@ from weft.client.links import Inlet, Link, Outlet
 from weft.client.pipe import Pipe
 from weft.client.reader import Reader
 from weft.client.url import Target, resolve
-from weft.model.client_events import Attached, Closed, Detached, Drained, LoginFailed, Opened, SessionEnded
+from weft.model.client_events import (
+    Attached,
+    Closed,
+    Detached,
+    Drained,
+    KeyRequested,
+    LoginFailed,
+    Opened,
+    SessionEnded,
+)
 from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable, WeftError
 from weft.net.backoff import delays
 from weft.net.memory import connect_here
@@ -41,6 +50,9 @@ STEADY_S = 1.0
 """A connection that lasted so long was a good one."""
 CLOSE_TIMEOUT_S = 3.0
 """Time the peer has to answer a close."""
+NONCE_BYTES = 18
+KEYS_MAX = 64
+"""Derived keys that are remembered (RFC 5802, section 5.1), so that the way back takes less than the way in."""
 NOT_FOUND = "amqp:not-found"
 FINAL = (NOT_FOUND, "amqp:unauthorized-access", "amqp:not-allowed")
 """Why a peer that is asked for the first time will not have us later either: no such virtual host, or not for us."""
@@ -99,6 +111,7 @@ class Core:
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._proof: asyncio.Task[None] | None = None
         _CORES.add(self)
 
     # from any thread
@@ -250,13 +263,21 @@ class Core:
         await self.loop.create_connection(lambda: protocol, target.address or target.host, target.port, ssl=tls)
 
     def _hello(self, target: Target) -> None:
-        mechanism = target.mechanism or ("ANONYMOUS" if target.user is None else "PLAIN")
-        options = {"hostname": target.hostname, "user": target.user or "", "password": target.password}
-        self.on_signals(self.machine.start(monotonic_ns(), mechanism=mechanism, **options))
+        options: dict[str, Any] = {"hostname": target.hostname, "mechanisms": target.mechanisms}
+        if target.user is not None:
+            options |= {"user": target.user, "password": target.password, "nonce": os.urandom(NONCE_BYTES).hex()}
+        self.on_signals(self.machine.start(monotonic_ns(), **options))
+
+    async def _prove(self, password: str, salt: bytes, iterations: int) -> None:
+        """Derive what the peer asks for, on another thread: it takes a good part of a second."""
+        key = await self.loop.run_in_executor(None, _key, password, salt, iterations)
+        self.on_signals(self.machine.prove(key))
 
     def _drop(self) -> None:
         """Forget a connection; the machine keeps what is to be sent and attached again."""
         self._protocol = self._transport = None
+        if self._proof is not None:
+            self._proof.cancel()
         self._reader.close()
         self._pipe.close()
         with self.lock:
@@ -400,6 +421,8 @@ class Core:
         match event:
             case Opened():
                 self._on_opened(event)
+            case KeyRequested(salt, iterations) if self.target is not None:
+                self._proof = self.loop.create_task(self._prove(self.target.password, salt, iterations))
             case LoginFailed(text, temporary):
                 error = Unavailable(f"{self.target}: {text}") if temporary else Refused(f"{self.target}: {text}")
                 self._fail_opening(error)
@@ -511,6 +534,13 @@ class _Protocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._core.gone(self, exc)
+
+
+@lru_cache(KEYS_MAX)
+def _key(password: str, salt: bytes, iterations: int) -> bytes:
+    from weft.model.scram import derive_key  # few need it, and its tables take a while
+
+    return derive_key(password, salt, iterations)
 
 
 def _link_error(link: Link, condition: str, description: str) -> WeftError:

@@ -24,7 +24,7 @@ PORT_DNS = 53
 SRV_TIMEOUT_S = 5.0
 """Time the name servers have, of what a dial has."""
 URL_DEFAULT = "amqp://localhost"
-MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
+MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256")
 URL_VARIABLE = "WEFT_URL"
 """The environment variable that takes the place of the default."""
 
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     password: str = ""
     vhost: str | None = None
     mechanism: str | None = None
-    """`EXTERNAL`, `PLAIN` or `ANONYMOUS`; None goes by whether there is a user."""
+    """One of `MECHANISMS` and no other; None goes by whether there is a user."""
     resolver: str | None = None
     """Of `srv`: the name server to ask, `ADDRESS` or `ADDRESS:PORT`; None asks those of the system."""
     address: str | None = None
@@ -52,6 +52,13 @@ class Target(NamedTuple):
     def hostname(self) -> str:
         """What `open` says it wants: a virtual host, or the host's own name."""
         return f"vhost:{self.vhost}" if self.vhost else self.host
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """How to log in, best first: a password is proven where the peer lets us, and told where it does not."""
+        if self.mechanism is not None:
+            return (self.mechanism,)
+        return ("ANONYMOUS",) if self.user is None else ("SCRAM-SHA-256", "PLAIN")
 
     def __str__(self) -> str:
         match self.kind:

@@ -19,6 +19,13 @@ class Opened(NamedTuple):
     properties: dict[str, Any]
 
 
+class KeyRequested(NamedTuple):
+    """The peer wants a proof of the password: what PBKDF2 makes of it goes to `prove`. Slow, so on a thread."""
+
+    salt: bytes
+    iterations: int
+
+
 class LoginFailed(NamedTuple):
     """The peer did not let us in; `Closed` follows. `temporary`: trying again may help."""
 
@@ -65,4 +72,4 @@ class Closed(NamedTuple):
     by_peer: bool
 
 
-ClientEvent = Opened | LoginFailed | Attached | Detached | Drained | SessionEnded | Closed
+ClientEvent = Opened | KeyRequested | LoginFailed | Attached | Detached | Drained | SessionEnded | Closed

@@ -34,6 +34,7 @@ from weft.model.changes import (
 )
 from weft.model.errors import Refused
 from weft.model.events import AccessRequested, AuthRequested, ConnectionClosed, Event, OpenRequested
+from weft.model.scram import MECHANISM as SCRAM
 from weft.policy import scram
 from weft.policy.mechanisms import WITH_PASSWORD, Credentials
 from weft.policy.passwords import hash_password, verify_password
@@ -134,7 +135,7 @@ class Policy:
             return self._enter(event, peer, GUEST if self._may_be_anonymous(peer) else None)
         if event.mechanism == "EXTERNAL":
             return self._enter(event, peer, peer.identity)
-        if event.mechanism == scram.MECHANISM:
+        if event.mechanism == SCRAM:
             return self._exchange(event, peer)
         parse = WITH_PASSWORD.get(event.mechanism)
         if parse is None:
@@ -204,7 +205,7 @@ class Policy:
         """What peers are offered, if that has changed. A client that finds SCRAM takes it and tries nothing else, so it
         is offered only if it would let in everyone who has a password.
         """
-        best = (scram.MECHANISM,) if self._registry.all_provable() else ()
+        best = (SCRAM,) if self._registry.all_provable() else ()
         offered, self._offered = self._offered, (*best, *MECHANISMS)
         return [] if offered == self._offered else [SetMechanisms(self._offered)]
 

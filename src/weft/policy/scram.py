@@ -4,7 +4,7 @@ Owns verifiers, lines `scram-sha-256$iterations$salt$stored-key$server-key` that
 the server's side of an exchange.
 A peer's messages come in, challenges go out, and at the end whether it has proven itself.
 It must never keep a password, and must answer for a user that is not there as it does for one that is.
-Rules: RFC 5802 and RFC 7677, without channel binding; passwords are prepared by RFC 4013 where they can be.
+Rules: RFC 5802 and RFC 7677, without channel binding; what a password becomes is in `weft.model.scram`.
 """
 
 from __future__ import annotations
@@ -14,35 +14,18 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import stringprep
-import unicodedata
 from typing import NamedTuple
 
 from weft.model.errors import ConfigError
+from weft.model.scram import ITERATIONS_MAX, ITERATIONS_MIN, derive_key
 
-MECHANISM = "SCRAM-SHA-256"
 PREFIX = "scram-sha-256"
-ITERATIONS_MIN = 4_096
-"""RFC 7677, section 4."""
 ITERATIONS_DEFAULT = 600_000
 """What OWASP's password storage sheet asks of PBKDF2 with SHA-256; the peer does them, some 0.2 s for each login."""
-ITERATIONS_MAX = 10_000_000
 MESSAGE_BYTES_MAX = 1_024
 _SALT_BYTES = 16
 _NONCE_BYTES = 18
 _HASH_BYTES = 32
-_PROHIBITED = (
-    stringprep.in_table_a1,
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
 
 
 class Verifier(NamedTuple):
@@ -146,35 +129,11 @@ def decoy(user: str, key: bytes) -> Verifier:
     return Verifier(ITERATIONS_DEFAULT, salt, secrets.token_bytes(_HASH_BYTES), secrets.token_bytes(_HASH_BYTES))
 
 
-def prepare(text: str) -> str | None:
-    """The text as SASLprep has it; None if it may not be prepared."""
-    kept = (character for character in text if not stringprep.in_table_b1(character))
-    spaced = "".join(" " if stringprep.in_table_c12(character) else character for character in kept)
-    result = unicodedata.ucd_3_2_0.normalize("NFKC", spaced)
-    if any(table(character) for character in result for table in _PROHIBITED):
-        return None
-    if any(map(stringprep.in_table_d1, result)):
-        ends_right = stringprep.in_table_d1(result[0]) and stringprep.in_table_d1(result[-1])
-        if not ends_right or any(map(stringprep.in_table_d2, result)):
-            return None
-    return result
-
-
 def _derive(password: str | bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
     """(stored key, server key)."""
-    salted = hashlib.pbkdf2_hmac("sha256", _prepared(password), salt, iterations)
+    salted = derive_key(password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     return hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256")
-
-
-def _prepared(password: str | bytes) -> bytes:
-    """As a peer would prepare it; what cannot be prepared is taken as it is."""
-    data = password.encode() if isinstance(password, str) else password
-    try:
-        prepared = prepare(data.decode())
-    except UnicodeDecodeError:
-        return data
-    return data if prepared is None else prepared.encode()
 
 
 def _decode(message: bytes) -> str:

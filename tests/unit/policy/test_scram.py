@@ -14,12 +14,13 @@ import pytest
 from weft.model.changes import Accept, Challenge, Change, Refuse, SetMechanisms
 from weft.model.errors import ConfigError
 from weft.model.events import AuthRequested
+from weft.model.scram import ITERATIONS_MIN, MECHANISM, prepare
 from weft.policy import Policy, PolicySettings, scram
 from weft.policy.passwords import check_hash, hash_password, verify_password
 from weft.policy.policy import MECHANISMS
 from weft.store import Store
 
-CHEAP = PolicySettings(hash_cost=16, scram=True, scram_iterations=scram.ITERATIONS_MIN)
+CHEAP = PolicySettings(hash_cost=16, scram=True, scram_iterations=ITERATIONS_MIN)
 CONN = 7
 WAIT_S = 10
 
@@ -46,7 +47,7 @@ class Door:
         self.policy.connection_opened(CONN, local=local)
         self.steps = 0
 
-    def say(self, response: bytes, mechanism: str = scram.MECHANISM) -> Sequence[Change]:
+    def say(self, response: bytes, mechanism: str = MECHANISM) -> Sequence[Change]:
         event = AuthRequested(self.steps, CONN, "1.0", mechanism, response, self.steps)
         self.steps += 1
         return self.policy.on_events([event], 0)
@@ -83,7 +84,7 @@ def test_the_exchange_in_the_rfc() -> None:
 
 
 def test_a_verifier_is_a_password_hash_like_any_other() -> None:
-    line = scram.make_verifier("secret", scram.ITERATIONS_MIN).encode()
+    line = scram.make_verifier("secret", ITERATIONS_MIN).encode()
     check_hash(line)
     assert verify_password("secret", line)
     assert verify_password(b"secret", line)
@@ -112,15 +113,15 @@ def test_a_broken_verifier_is_refused(line: str) -> None:
 
 
 def test_passwords_are_prepared_as_clients_do() -> None:
-    assert scram.prepare("I\u00adX") == "IX"
-    assert scram.prepare("\u00aa") == "a"
-    assert scram.prepare("\u2168") == "IX"
-    assert scram.prepare("a\u00a0b") == "a b"
-    assert scram.prepare("\u0007") is None
-    assert scram.prepare("\u0627\u0031") is None
-    line = scram.make_verifier("\u2168", scram.ITERATIONS_MIN).encode()
+    assert prepare("I\u00adX") == "IX"
+    assert prepare("\u00aa") == "a"
+    assert prepare("\u2168") == "IX"
+    assert prepare("a\u00a0b") == "a b"
+    assert prepare("\u0007") is None
+    assert prepare("\u0627\u0031") is None
+    line = scram.make_verifier("\u2168", ITERATIONS_MIN).encode()
     assert verify_password("IX", line)
-    assert verify_password(b"\xff\x00", scram.make_verifier(b"\xff\x00", scram.ITERATIONS_MIN).encode())
+    assert verify_password(b"\xff\x00", scram.make_verifier(b"\xff\x00", ITERATIONS_MIN).encode())
 
 
 def test_who_proves_the_password_enters() -> None:
@@ -212,7 +213,7 @@ def test_guest_proves_itself_from_this_machine_only() -> None:
 
 def test_it_is_offered_only_when_everyone_with_a_password_can_use_it() -> None:
     door = Door()
-    best = SetMechanisms((scram.MECHANISM, *MECHANISMS))
+    best = SetMechanisms((MECHANISM, *MECHANISMS))
     assert door.policy.start() == [best]
     assert door.policy.add_user("certified") == []
     assert door.policy.add_user("old", password_hash=hash_password("x", 16)) == [SetMechanisms(MECHANISMS)]
@@ -234,7 +235,7 @@ def test_a_login_that_tells_the_password_makes_a_verifier() -> None:
     assert door.later.get(timeout=WAIT_S) == [Accept(0)]
     door.policy.close()  # waits for the worker's last task
     changes = door.policy.on_events([], 0)
-    assert changes == [SetMechanisms((scram.MECHANISM, *MECHANISMS))]
+    assert changes == [SetMechanisms((MECHANISM, *MECHANISMS))]
     (stored,) = [user.password_hash for user in store.users() if user.name == "old"]
     assert verify_password("secret", stored or "")
     again = Door(store=store)
@@ -256,7 +257,7 @@ def test_a_password_changed_meanwhile_stays_changed() -> None:
 
 
 def test_guest_of_an_older_node_gets_a_verifier_unless_its_password_was_changed(tmp_path: Path) -> None:
-    for password, offered in (("guest", (scram.MECHANISM, *MECHANISMS)), ("other", MECHANISMS)):
+    for password, offered in (("guest", (MECHANISM, *MECHANISMS)), ("other", MECHANISMS)):
         store = Store(tmp_path / password)
         Door(PolicySettings(hash_cost=16), store=store).policy.change_password("guest", password)
         store.close()

@@ -51,11 +51,12 @@ pub(super) type Refusal = (Symbol<'static>, String);
 
 pub(super) const OUTCOMES: [Symbol<'static>; 4] =
     [outcome_name::ACCEPTED, outcome_name::REJECTED, outcome_name::RELEASED, outcome_name::MODIFIED];
+const TWO_PHASE: Symbol<'static> = Symbol("weft:two-phase");
 const TRANSACTIONS: [Symbol<'static>; 4] = [
     txn_capability::LOCAL_TRANSACTIONS,
     txn_capability::MULTI_TXNS_PER_SSN,
     txn_capability::MULTI_SSNS_PER_TXN,
-    Symbol("weft:two-phase"),
+    TWO_PHASE,
 ];
 
 impl Session {
@@ -195,7 +196,11 @@ impl Session {
     }
 
     fn attach_coordinator(&mut self, io: &mut Io, broker: &Broker, number: u16, attach: &Attach<'_>) {
-        let target = AttachTarget::Coordinator(Coordinator { capabilities: Symbols::Slice(&TRANSACTIONS) });
+        // Some clients hang up on a capability that the specification does not have: it is for those who ask.
+        let asks = |asked: Coordinator<'_>| asked.capabilities.contains(TWO_PHASE);
+        let asked = matches!(attach.target, Some(AttachTarget::Coordinator(asked)) if asks(asked));
+        let known = if asked { &TRANSACTIONS[..] } else { &TRANSACTIONS[..TRANSACTIONS.len() - 1] };
+        let target = AttachTarget::Coordinator(Coordinator { capabilities: Symbols::Slice(known) });
         let common = Common::new(attach.name.into());
         let answer = Attach { target: Some(target), ..answer_to(attach, broker) };
         encode(&mut io.output, number, &answer);
