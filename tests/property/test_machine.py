@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pamqp import commands
@@ -574,3 +575,4 @@ def _settlement(tag: int, outcome: Outcome, *, multiple: bool) -> Any:
 
 
 TestBroker = BrokerMachine.TestCase
+TestBroker.settings = hypothesis.settings(max_examples=hypothesis.settings().max_examples // 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from proton import Delivery, Described, Link, Message, ulong
@@ -333,3 +334,4 @@ class TransactionMachine(BrokerMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
+TestTransactions.settings = hypothesis.settings(max_examples=hypothesis.settings().max_examples // 2)

@@ -46,6 +46,11 @@ TRANSMIT_BYTES_MAX = 1_048_576
 FLUSH_ROUNDS_MAX = 16
 """Rounds of one flush before others get their turn: a reader as fast as we are could keep one flush going for ever."""
 
+DISPATCH_ROUNDS_MAX = 4
+"""Rounds of decisions before others get their turn: each answer lets a peer ask for the next thing it has sent already,
+and a peer that attaches and detaches without end has sent thousands.
+"""
+
 LINGER_S = 3.0
 """Time a peer has to read our last words and close, once everything is said."""
 
@@ -113,6 +118,7 @@ class Driver:
         """When output was last written."""
         self._turn = Pace().turn
         self._advance_due = False
+        self._dispatch_due = False
         self._alarms: set[type[Event]] = set()
         self._lingering: dict[int, float] = {}
         self._reaper: asyncio.TimerHandle | None = None
@@ -195,8 +201,8 @@ class Driver:
 
     def _dispatch(self) -> None:
         """Have every waiting event decided on; each batch before the next, which its changes may have caused."""
-        signals = EVENTS
-        while signals & EVENTS or self._notices:
+        self._dispatch_due = False
+        for _ in range(DISPATCH_ROUNDS_MAX):
             events = self.engine.poll_events()
             if self._notices:
                 events += self._notices
@@ -212,6 +218,11 @@ class Driver:
                 if handle is not None:
                     handle(event)
             self.on_signals(signals & ~EVENTS)
+            if not (signals & EVENTS or self._notices):
+                return
+        if not self._dispatch_due:
+            self._dispatch_due = True
+            self._call_soon(self._dispatch)
 
     def _concerned(self, events: Sequence[Event]) -> Sequence[Controller]:
         """Who wants one of these, in the order of asking."""

@@ -299,3 +299,18 @@ async def test_quiesce_and_resume(setup: Setup) -> None:
     setup.driver.quiesce(True)
     setup.driver.quiesce(False)
     assert setup.engine.changes() == [(Quiesce(True),), (Quiesce(False),)]
+
+
+async def test_a_peer_that_always_has_another_question_does_not_keep_the_loop(setup: Setup) -> None:
+    questions = 3 * driver_module.DISPATCH_ROUNDS_MAX
+    setup.controller.answers = {AuthRequested: [Refuse(7, 403, "no")]}
+    setup.engine.events.extend([ASK] for _ in range(questions))
+    setup.engine.answer("apply", *[EVENTS] * (questions - 1))
+    setup.driver.on_signals(EVENTS)
+    assert len(setup.controller.events) == driver_module.DISPATCH_ROUNDS_MAX
+    turns = 0
+    while len(setup.controller.events) < questions:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 2
+    assert len(setup.engine.changes()) == questions
