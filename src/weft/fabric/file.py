@@ -24,6 +24,7 @@ from weft.net.endpoint import Endpoint, parse_endpoint
 FILE_BYTES_MAX = 4_194_304
 NODES_MAX = 10_000
 PORT = 5_672
+PORT_MAX = 65_535
 GATEWAY = "gateway"
 NODE_KEYS = (
     "listen",
@@ -42,6 +43,7 @@ FOREIGN_KEYS = ("url", "kind", "tier", "region", "partition", "zone", "uptime")
 """What can be said of a broker that is none of ours."""
 LINK_OPTIONS = ("role", "heartbeat_s", "retry_max_s", "tls_ca", "management")
 LINK_KEYS = ("from", "to", "name", "each", "joins", *LINK_OPTIONS)
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BINDING = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*(?::\s*(\S*))?\s*")
 
 
@@ -129,6 +131,10 @@ class _Reader:
         for pattern, table in _tables(self._document.get("nodes", {}), "nodes").items():
             _known(f"nodes.{pattern}", table, FOREIGN_KEYS if "url" in table else NODE_KEYS)
             for at, name in enumerate(expand(pattern)):
+                if name in self._nodes:
+                    raise ConfigError(f"there are two nodes called {name!r}")
+                if "url" not in table and not _NODE_NAME.fullmatch(name):
+                    raise ConfigError(f"{name!r} is no name for a node: up to 64 letters, digits, '.', '_' and '-'")
                 self._nodes[name] = {**table, "at": at}
         if not self._nodes:
             raise ConfigError("there are no [nodes.NAME]")
@@ -144,6 +150,9 @@ class _Reader:
         _check_ports(members.values())
         _check_gateways(members)
         head = self._document.get("fabric", {})
+        if not isinstance(head, dict):
+            raise ConfigError("fabric is a table: write [fabric]")
+        _known("fabric", head, ("name",))
         return Fabric(str(head.get("name", "fabric")), members, tuple(self._edges))
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
@@ -155,12 +164,12 @@ class _Reader:
     def _select(self, what: str, patterns: Any) -> list[str]:
         """Nodes by name pattern, or by a property: kind:gateway, region:slc."""
         found: list[str] = []
-        for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
-            key, colon, value = str(pattern).partition(":")
+        for pattern in [patterns] if isinstance(patterns, str) else _texts(what, patterns or []):
+            key, colon, value = pattern.partition(":")
             if colon and key in NODE_KEYS:
                 matched = [name for name, node in self._nodes.items() if fnmatchcase(str(node.get(key, "")), value)]
             else:
-                matched = [name for name in self._nodes if fnmatchcase(name, str(pattern))]
+                matched = [name for name in self._nodes if fnmatchcase(name, pattern)]
             if not matched:
                 raise ConfigError(f"{what}: no node is called {pattern!r}")
             found += [name for name in matched if name not in found]
@@ -220,6 +229,8 @@ class _Reader:
             for table in self._links.get(here, []):
                 if fnmatchcase(table["name"], link or "*"):
                     route = route_of({**row, "link": table["name"]})
+                    if any(other["name"] == route.name for other in self._routes.get(here, [])):
+                        raise ConfigError(f"node {here} has two routes called {route.name!r}: give them a name")
                     self._routes.setdefault(here, []).append({**row, "link": table["name"], "name": route.name})
                     count += 1
         if not count:
@@ -240,8 +251,10 @@ class _Reader:
             **words,
             uptime=float(uptime),
             exchanges={str(key): str(value) for key, value in exchanges.items()},
-            queues=tuple(str(queue) for queue in table.get("queues", ())),
-            bindings=tuple(_binding(name, text) for text in table.get("bindings", ())),
+            queues=tuple(_texts(f"nodes.{name}.queues", table.get("queues", []))),
+            bindings=tuple(
+                _binding(name, text) for text in _texts(f"nodes.{name}.bindings", table.get("bindings", []))
+            ),
             links=tuple(self._links.get(name, ())),
             routes=tuple(self._routes.get(name, ())),
             relays=tuple(self._relays.get(name, ())),
@@ -268,11 +281,20 @@ def _listen(name: str, table: Mapping[str, Any]) -> Endpoint:
     if not isinstance(text, str):
         raise ConfigError(f'nodes.{name} needs listen = "HOST:PORT"')
     endpoint = parse_endpoint(text, PORT)
-    return Endpoint(endpoint.host, endpoint.port + int(table.get("at", 0)))
+    port = endpoint.port + int(table.get("at", 0))
+    if port > PORT_MAX:
+        raise ConfigError(f"nodes.{name} would listen on port {port}: ports of a range count up, and end at {PORT_MAX}")
+    return Endpoint(endpoint.host, port)
 
 
-def _binding(name: str, text: object) -> Binding:
-    found = _BINDING.fullmatch(text) if isinstance(text, str) else None
+def _texts(what: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ConfigError(f"{what} is a list of texts")
+    return value
+
+
+def _binding(name: str, text: str) -> Binding:
+    found = _BINDING.fullmatch(text)
     if found is None:
         raise ConfigError(f'nodes.{name}.bindings: {text!r} is not "exchange -> queue : key"')
     return Binding(found[1], found[2], found[3] or "")

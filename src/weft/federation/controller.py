@@ -73,7 +73,7 @@ class Federation:
         self._reflections = Reflections(node, desk, epoch)
         self._errands = Errands(node, desk, self._carriers, chance)
         self._followers = Followers(node)
-        self._invite_ns = 0
+        self._invite_ns = self._tick_ns = 0
         self._replies: dict[str, tuple[str, str]] = {}
         """(virtual host, queue) at this node by which a neighbour that linked to us is answered."""
 
@@ -238,6 +238,7 @@ class Federation:
 
     def tick(self, now_ns: int) -> list[Step]:
         """Do what is due: attempts to connect and to attach, comparisons."""
+        self._tick_ns = now_ns + RETRY_NS
         steps: list[Step] = []
         for uplink in (*self._uplinks.values(), *self._errands.uplinks()):
             dial = uplink.tick(self._dials + 1, now_ns)
@@ -255,10 +256,11 @@ class Federation:
                     steps += self._start_route(uplink, route, now_ns)
         return [*steps, *self._tell(self._reflections.verify(now_ns)), *self._follow_bindings(now_ns)]
 
-    def due_ns(self, now_ns: int) -> int:
-        """When `tick` wants to be called next."""
+    @property
+    def due_ns(self) -> int:
+        """When `tick` wants to be called next; what happens in between puts nothing off."""
         dues = [uplink.due_ns for uplink in (*self._uplinks.values(), *self._errands.uplinks())]
-        return min(due for due in (*dues, self._carriers.due_ns, now_ns + RETRY_NS) if due is not None)
+        return min(due for due in (*dues, self._carriers.due_ns, self._tick_ns) if due is not None)
 
     def on_binding(self, vhost: str, exchange: str, destination: str, key: Key, is_bound: bool) -> None:
         """A binding was made or undone at this node; `flush` tells sources of it."""

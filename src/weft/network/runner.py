@@ -307,8 +307,7 @@ class Network:
     def _rearm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        now_ns = _now()
-        delay_s = max(0.001, (self.federation.due_ns(now_ns) - now_ns) / 1e9)
+        delay_s = max(0.001, (self.federation.due_ns - _now()) / 1e9)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:

@@ -86,6 +86,18 @@ def test_ranges() -> None:
         ("[nodes.a]\nlisten='h:1'\n[[routes]]\nlink='up'\nkind='dynamic'\nexchange='x'", "no such node has"),
         ("[nodes.'a{3..1}']\nlisten='h:1'", "counts no nodes"),
         ("[other]\nx=1", "has no 'other'"),
+        ("fabric=3\n[nodes.a]\nlisten='h:1'", "fabric is a table"),
+        ("[nodes.'a-{1..2}']\nlisten='h:1'\n[nodes.a-2]\nlisten='h:7'", "two nodes called 'a-2'"),
+        ("[nodes.'ä']\nlisten='h:1'", "no name for a node"),
+        ("[nodes.'a-{1..2}']\nlisten='h:65535'", "would listen on port 65536"),
+        ("[nodes.a]\nlisten='h:1'\nqueues='q'", "queues is a list of texts"),
+        ("[nodes.a]\nlisten='h:1'\nbindings=[5]", "bindings is a list of texts"),
+        ("[nodes.a]\nlisten='h:1'\n[[links]]\nfrom=5\nto='a'", "links.from is a list of texts"),
+        (
+            "[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:2'\n[[links]]\nfrom='a'\nto='b'\n"
+            "[[routes]]\nname='r'\nkind='dynamic'\nexchange='x'\n[[routes]]\nname='r'\nkind='dynamic'\nexchange='y'",
+            "two routes called 'r'",
+        ),
     ],
 )
 def test_what_it_must_not_say(body: str, complaint: str) -> None:

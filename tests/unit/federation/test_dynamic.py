@@ -341,3 +341,22 @@ def test_what_a_peer_said_opens_nothing_once_its_connection_is_gone() -> None:
     world.heal()
     world.settle(5)
     assert world.state("source") == "flowing"
+
+
+def test_a_busy_node_does_what_is_due_all_the_same() -> None:
+    """Bindings that come and go put nothing off: a source that has refused is asked again, and comparisons are made."""
+    world = World()
+    world.add("source").exchanges.clear()
+    here = world.add("here")
+    world.dynamic("here", "source")
+    world.settle(5)
+    assert world.state("here") == "comparing"
+    due_ns = world.nodes["here"].due_ns
+    for number in range(5):
+        world.now_ns += 100_000_000
+        here.bind("q", str(number))
+        world.do("here", world.nodes["here"].flush(world.now_ns))
+        assert world.nodes["here"].due_ns == due_ns
+    world.tables["source"].exchanges["x"] = "direct"
+    world.settle(1)
+    assert world.state("here") == "flowing"

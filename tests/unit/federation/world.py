@@ -177,7 +177,7 @@ class World:
             elif self._deliver() or self._flush():
                 pass
             else:
-                due = min((f.due_ns(self.now_ns) for n, f in self.nodes.items() if n in self.up), default=end)
+                due = min((f.due_ns for n, f in self.nodes.items() if n in self.up), default=end)
                 if due > end:
                     self.now_ns = end
                     return
