@@ -27,12 +27,12 @@ class Authority:
         self._folder = folder
         self.certificate, self._key = self._make("authority", "-x509", "-days", "2")
 
-    def sign(self, name: str) -> tuple[Path, Path]:
-        """(certificate, key) of a name; the address of this machine is one of its names."""
+    def sign(self, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
+        """(certificate, key) of a name, that is also `localhost` and an address."""
         request, key = self._make(name)
         certificate = self._folder / f"{name}.signed.pem"
         extensions = self._folder / "extensions"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+        extensions.write_text(f"subjectAltName=DNS:localhost,IP:{address}")
         signing = ["-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial"]
         files = ["-in", str(request), "-out", str(certificate), "-extfile", str(extensions)]
         _openssl("x509", "-req", "-days", "2", *signing, *files)

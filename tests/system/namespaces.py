@@ -7,6 +7,7 @@ raw sockets: netem, the kernel's own means, is a module that many kernels lack.
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import itertools
 import os
@@ -17,7 +18,10 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 PACKET_BYTES_MAX = 70_000
@@ -26,6 +30,9 @@ SOL_PACKET = 263
 PACKET_IGNORE_OUTGOING = 23
 PACKET_VNET_HDR = 15
 ALL_PROTOCOLS = 0x0003
+CLONE_NEWNET = 0x40000000
+HIDDEN, HIDDEN_ROUTER = "192.168.77.2", "192.168.77.1"
+"""The same behind every router: nobody outside sees them."""
 _NUMBERS = itertools.count(os.getpid() % 10_000 * 10)
 """Of networks: those of other processes and of tests before have others, since interfaces may take a while to go."""
 
@@ -37,6 +44,11 @@ def usable() -> bool:
     made = subprocess.run(["ip", "netns", "add", f"wt{os.getpid()}probe"], capture_output=True, check=False)
     subprocess.run(["ip", "netns", "del", f"wt{os.getpid()}probe"], capture_output=True, check=False)
     return made.returncode == 0
+
+
+def can_translate() -> bool:
+    """Is there network address translation?"""
+    return shutil.which("iptables") is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +126,24 @@ def _plug(name: str) -> socket.socket:
     return plug
 
 
+def _enter(space: int) -> None:
+    """As `os.setns`, which Python has since 3.12."""
+    if ctypes.CDLL(None, use_errno=True).setns(space, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "cannot enter a network namespace")
+
+
 class Machines:
     """So many machines on one switch, in a network of their own."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], hidden: Collection[str] = ()) -> None:
+        """`hidden` machines are behind a router each that translates addresses: they can call, and nobody can call
+        them.
+        """
         number = next(_NUMBERS)
         self._tag = f"wt{number}"
         self._net = f"10.{100 + number // 250 % 100}.{number % 250}"
         self.names = names
+        self._hidden = hidden
         self._cables: list[BadCable] = []
 
     def __enter__(self) -> Self:
@@ -139,11 +161,26 @@ class Machines:
         for at, name in enumerate(self.names):
             space, cable = self.space(name), f"{self._tag}c{at}"
             self._ip("netns", "add", space)
-            self._ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", space)
+            front = self._hide(space) if name in self._hidden else space
+            self._ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", front)
             self._ip("link", "set", cable, "master", f"{self._tag}s", "up")
-            self._ip("-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
-            self._ip("-n", space, "link", "set", "eth0", "up")
+            self._ip("-n", front, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
+            self._ip("-n", front, "link", "set", "eth0", "up")
             self._ip("-n", space, "link", "set", "lo", "up")
+
+    def _hide(self, space: str) -> str:
+        """A router in front of a machine; its own space."""
+        router = f"{space}r"
+        self._ip("netns", "add", router)
+        self._ip("-n", router, "link", "add", "eth1", "type", "veth", "peer", "name", "eth0", "netns", space)
+        for side, card, address in ((router, "eth1", HIDDEN_ROUTER), (space, "eth0", HIDDEN)):
+            self._ip("-n", side, "addr", "add", f"{address}/24", "dev", card)
+            self._ip("-n", side, "link", "set", card, "up")
+        self._ip("-n", space, "route", "add", "default", "via", HIDDEN_ROUTER)
+        self._ip("netns", "exec", router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        translate = ["iptables", "-t", "nat", "-A", "POSTROUTING", "-o", "eth0", "-j", "MASQUERADE"]
+        self._ip("netns", "exec", router, *translate)
+        return router
 
     def __exit__(self, *_exc: object) -> None:
         for cable in self._cables:
@@ -151,7 +188,7 @@ class Machines:
         for at in range(len(self.names)):
             for plug in "bc":
                 subprocess.run(["ip", "link", "del", f"{self._tag}{plug}{at}"], check=False, capture_output=True)
-        for name in self.names:
+        for name in [*self.names, *(f"{name}r" for name in self._hidden)]:
             subprocess.run(["ip", "netns", "del", self.space(name)], check=False)
         subprocess.run(["ip", "link", "del", f"{self._tag}s"], check=False)
 
@@ -164,6 +201,16 @@ class Machines:
     def inside(self, name: str) -> list[str]:
         """The words before a command that is to run on a machine."""
         return ["ip", "netns", "exec", self.space(name)]
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[None]:
+        """What this thread connects to in the meantime, it reaches from that machine; sockets stay where they are."""
+        with Path("/proc/thread-self/ns/net").open() as here, Path(f"/run/netns/{self.space(name)}").open() as there:
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(here.fileno())
 
     def cut(self, name: str) -> None:
         """Pull the cable: nothing is said to anyone."""

@@ -1,7 +1,12 @@
-"""A cable between two machines is pulled and put back, or is bad: messages wait, then arrive, each once."""
+"""A cable between two machines is pulled and put back, or is bad: messages wait, then arrive, each once.
+
+One of them is in the cloud: it is behind a router that translates addresses, and reaches the other by TLS alone.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -12,15 +17,18 @@ import pika
 import pytest
 
 import peers
+from client.test_tls import Authority
 from system.fabrics import until
-from system.namespaces import Machines, Spoiled, usable
+from system.namespaces import Machines, Spoiled, can_translate, usable
+from weft.client import connect
+from weft.client.management import Management
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.skipif(not usable(), reason="needs root, ip and network namespaces"),
 ]
-PORT = 5672
+HOST, PORT = "127.0.0.1", 5672
 WAIT_S = 60.0
 ENTRY = """
 [[users]]
@@ -34,10 +42,20 @@ configure = ".*"
 write = ".*"
 read = ".*"
 """
+DOOR = """
+[[listen]]
+address = "127.0.0.1:5672"
+
+[[listen]]
+address = "{source}:5671"
+tls_cert = "{certificate}"
+tls_key = "{key}"
+"""
 LINK = """
 [[links]]
 name = "up"
-urls = ["amqp://fabric:secret@{source}:5672"]
+urls = ["amqps://fabric:secret@{source}:5671"]
+tls_ca = "{authority}"
 heartbeat_s = 1
 retry_max_s = 1
 
@@ -54,28 +72,44 @@ class Node:
     def __init__(self, machines: Machines, name: str, folder: Path, config: str) -> None:
         file = folder / f"{name}.toml"
         file.write_text(config)
-        self._address = machines.address(name)
+        self._machines, self._name = machines, name
         command = [*machines.inside(name), sys.executable, "-m", "weft", "up", "--name", name, "--config", str(file)]
-        command += ["--listen", f"{self._address}:{PORT}", "--data-dir", str(folder / name)]
+        command += ["--data-dir", str(folder / name)]
         self._process, self._output = peers.start(name, command, {}, lambda line: line.startswith("ready"))
 
     def channel(self) -> Any:
         credentials = pika.PlainCredentials("fabric", "secret")
-        parameters = pika.ConnectionParameters(self._address, PORT, credentials=credentials, heartbeat=0)
-        channel = pika.BlockingConnection(parameters).channel()
+        parameters = pika.ConnectionParameters(HOST, PORT, credentials=credentials, heartbeat=0)
+        with self._machines.at(self._name):
+            channel = pika.BlockingConnection(parameters).channel()
         channel.confirm_delivery()
         return channel
+
+    def is_linked(self) -> bool:
+        """Is its link up, as it sees it?"""
+
+        async def ask() -> bool:
+            async with connect(f"amqp://fabric:secret@{HOST}:{PORT}", timeout_s=10) as client:
+                return (await Management(client).query("uplink"))[0]["state"] == "operational"
+
+        with self._machines.at(self._name):
+            return asyncio.run(ask())
 
     def end(self) -> None:
         self._process.terminate()
         self._process.wait(30)
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Machines, Node, Node]]:
-    with Machines(["source", "sink"]) as machines:
-        source = Node(machines, "source", tmp_path, ENTRY)
-        sink = Node(machines, "sink", tmp_path, ENTRY + LINK.format(source=machines.address("source")))
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machines, Node, Node]]:
+    folder = tmp_path_factory.mktemp("pair")
+    with Machines(["source", "sink"], hidden=["sink"] if can_translate() else []) as machines:
+        authority, address = Authority(folder), machines.address("source")
+        certificate, key = authority.sign("source", address)
+        door = DOOR.format(source=address, certificate=certificate, key=key)
+        source = Node(machines, "source", folder, ENTRY + door)
+        link = LINK.format(source=address, authority=authority.certificate)
+        sink = Node(machines, "sink", folder, ENTRY + link)
         yield machines, source, sink
         source.end()
         sink.end()
@@ -122,12 +156,14 @@ def collect(sink: Node, count: int) -> list[bytes]:
 
 def test_a_cut_and_a_heal(pair: tuple[Machines, Node, Node]) -> None:
     machines, source, sink = pair
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((machines.address("sink"), PORT), WAIT_S)  # it calls, and cannot be called
     publisher = prepare(source, sink)
     for number in range(300):
         if number == 100:
             machines.cut("sink")
         if number == 200:
-            publisher.connection.sleep(3)  # long enough for both ends to give the connection up
+            until(lambda: not sink.is_linked(), WAIT_S)
             machines.heal("sink")
         publish(publisher, str(number).encode())
     publisher.connection.close()
