@@ -30,7 +30,8 @@ void fast10_consume(const char *address);
 /* A server that only answers, as a process of its own: its pid. */
 int start_bare(int *port);
 
-/* Mode store: what it takes to store messages, and nothing else. */
+/* Modes store and fetch: what it takes to store messages, or to have them from the disk again, and nothing else. */
 void store(void);
+void fetch(void);
 
 #endif

@@ -555,6 +555,7 @@ static void stream(void) {
     if (!number("bare")) fence(connection);
     meter_stop(&appended);
     struct meter read = {0};
+    double first_s = 0; /* the first one has the broker fetch from its disk what the others may find in memory */
     for (long reader = 0; reader < readers; reader++) {
         connection_t own = dial();
         amqp_basic_qos(own, 1, 0, (uint16_t)number("prefetch"), 0);
@@ -562,6 +563,7 @@ static void stream(void) {
         struct meter one = meter_start();
         fast091_read(amqp_get_sockfd(own), queue_name, sent);
         meter_stop(&one);
+        if (!reader) first_s = one.wall_s;
         read.wall_s += one.wall_s;
         read.broker_s += one.broker_s;
         read.self_s += one.self_s;
@@ -574,6 +576,8 @@ static void stream(void) {
     }
     if (readers) {
         report("read_per_s", sent * readers / read.wall_s);
+        report("first_read_per_s", sent / first_s);
+        if (readers > 1) report("later_read_per_s", sent * (readers - 1) / (read.wall_s - first_s));
         report("read_cpu_us", read.broker_s / (sent * readers) * 1e6);
         report("reader_cpu_us", read.self_s / (sent * readers) * 1e6);
     }
@@ -618,6 +622,7 @@ static const struct mode modes[] = {
     {"drain", drain, "consume what is there, to the end (queue, fast, durable)"},
     {"stream", stream, "append to a stream, then read it by one reader after the other (count, size, readers)"},
     {"store", store, "no broker: copy messages once and write them to a file, synced (count, size, dir)"},
+    {"fetch", fetch, "no broker: write a file, then read it back from the disk (count, size, dir)"},
     {"listen", listen_to, "count what an exchange gives, until standard input ends (exchange, key)"},
     {NULL, NULL, NULL}};
 
@@ -653,7 +658,7 @@ static struct option options[] = {
     {"trips", "0", "round trips before, and with, the idle connections"},
     {"hold", "2", "seconds of rest before memory is read"},
     {"bare", "0", "1: no broker, a process of our own that only gives the answers (churn, stream: reading only)"},
-    {"dir", "/tmp", "where mode store writes"},
+    {"dir", "/tmp", "where modes store and fetch write"},
     {NULL, NULL, NULL}};
 
 static void use_bare(void) {

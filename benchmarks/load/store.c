@@ -1,4 +1,5 @@
-/* The floor under everything that is stored: messages copied once and written to a file, and nothing else.
+/* The floor under everything that is stored: messages copied once and written to a file, or read from one, and nothing
+ * else.
  *
  * Owns a file that is gone at the end. Comes in: how many messages of which size; goes out: how many a second, and the
  * CPU of each. Batches of a megabyte go past the page cache and are synced one by one, as a journal does it. It must
@@ -19,16 +20,50 @@
 #define BLOCK_BYTES 4096
 #define FILE_BYTES (64 << 20)
 
+/* A file past the page cache that nobody else has, and a batch to write from or read into. */
+static int open_file(void **batch) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/weft-bench-XXXXXX", text("dir"));
+    int made = mkstemp(path), file = made < 0 ? -1 : open(path, O_RDWR | O_DIRECT);
+    unlink(path);
+    if (file < 0) fail("%s: %s", path, strerror(errno));
+    close(made);
+    if (posix_memalign(batch, BLOCK_BYTES, BATCH_BYTES)) fail("no memory");
+    memset(*batch, 1, BATCH_BYTES);
+    return file;
+}
+
+static void report_done(const char *mode, struct meter *meter, long count) {
+    report_open(mode);
+    report("per_s", count / meter->wall_s);
+    report_meter(meter, count);
+    report_close();
+}
+
+void fetch(void) {
+    long count = (long)number("count"), size = (long)number("size");
+    if (count < 1 || size < 1) fail("mode fetch wants a count and a size");
+    void *batch;
+    int file = open_file(&batch);
+    off_t bytes = ((off_t)count * size + BATCH_BYTES - 1) / BATCH_BYTES * BATCH_BYTES;
+    for (off_t place = 0; place < bytes; place += BATCH_BYTES)
+        if (pwrite(file, batch, BATCH_BYTES, place) != BATCH_BYTES) fail("write: %s", strerror(errno));
+    if (fdatasync(file)) fail("sync: %s", strerror(errno));
+    struct meter meter = meter_start();
+    for (off_t place = 0; place < bytes; place += BATCH_BYTES)
+        if (pread(file, batch, BATCH_BYTES, place) != BATCH_BYTES) fail("read: %s", strerror(errno));
+    meter_stop(&meter);
+    close(file);
+    report_done("fetch", &meter, count);
+    free(batch);
+}
+
 void store(void) {
     long count = (long)number("count"), size = (long)number("size"), stored = 0;
     if (count < 1 || size < 1 || size > BATCH_BYTES) fail("mode store wants a count, and a size of at most 1 MiB");
-    char path[512];
-    snprintf(path, sizeof path, "%s/weft-bench-XXXXXX", text("dir"));
-    int made = mkstemp(path), file = made < 0 ? -1 : open(path, O_WRONLY | O_DIRECT);
-    unlink(path);
-    if (file < 0 || ftruncate(file, FILE_BYTES)) fail("%s: %s", path, strerror(errno));
     void *batch;
-    if (posix_memalign(&batch, BLOCK_BYTES, BATCH_BYTES)) fail("no memory");
+    int file = open_file(&batch);
+    if (ftruncate(file, FILE_BYTES)) fail("make room: %s", strerror(errno));
     char *messages = allocate(BATCH_BYTES);
     struct meter meter = meter_start();
     for (off_t place = 0; stored < count; place = (place + BATCH_BYTES) % FILE_BYTES) {
@@ -39,11 +74,7 @@ void store(void) {
     }
     meter_stop(&meter);
     close(file);
-    close(made);
-    report_open("store");
-    report("per_s", stored / meter.wall_s);
-    report_meter(&meter, stored);
-    report_close();
+    report_done("store", &meter, stored);
     free(batch);
     free(messages);
 }

@@ -244,6 +244,8 @@ class Engine:
     def disk_done(self, job: DiskJob) -> int: ...
     def finish(self) -> int:
         """Nothing more comes: bring the store into the shape that opens fastest. Then run jobs until none is left."""
+    def rest(self) -> None:
+        """The disk had nothing to do for a while: give memory back that is kept for a flood."""
     def recovered(self) -> dict[str, Any]:
         """What was found on disk at the start."""
     def unclaimed(self) -> int:
@@ -350,9 +352,7 @@ class Engine:
         the last one without a bound.
         """
     def types(self, queue: int | None = None) -> list[tuple[str, int, tuple[int, int, int, int]]]:
-        """How long messages of each type wait, in a queue or on the node: (type, durations counted,
-        (p50, p90, p99, max) in microseconds). Types beyond the kernel's limits are counted as `other`.
-        """
+        """How long messages of each type wait, in a queue or on the node: (type, durations counted, quantiles as above)."""
     def matched(self, bindings: Sequence[object]) -> list[int | None]:
         """How many messages matched each of these bindings (with the attributes of `Bind`); None: there is none."""
     def trace(self, one_in: int) -> None:

@@ -8,7 +8,10 @@ back or did not end well. Everything waits for an event with a limit.
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from interop.proton10 import Client10
 from interop.support import Delivery
 
 WAIT_S = 20.0
+SNAPSHOT = '{"node"'
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -53,6 +57,18 @@ class LivingNode:
         status = Path(f"/proc/{self.peer.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
         return int(line.split()[1]) * 1024
+
+    def snapshot(self) -> dict[str, Any]:
+        """The node's state, as it writes it at a signal."""
+        before = self.said.count(SNAPSHOT)
+        self.peer.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + WAIT_S
+        while self.said.count(SNAPSHOT) == before:
+            assert time.monotonic() < deadline, "the node did not write its state"
+            time.sleep(0.005)
+        [*_, last] = (line for line in self.said.splitlines() if line.startswith(SNAPSHOT))
+        state: dict[str, Any] = json.loads(last)
+        return state
 
     def connect(self, **parameters: Any) -> pika.BlockingConnection:
         parameters.setdefault("blocked_connection_timeout", 30)

@@ -61,6 +61,25 @@ def test_a_message_in_two_queues_is_as_safe_as_the_stricter_one_wants(node: Livi
     assert [depth(channel, level) for level in ("sync", "write", "memory")] == [1, 1, 0]
 
 
+def test_what_a_crash_will_lose_is_known_before_it(node: LivingNode) -> None:
+    """The node's count of messages that no disk has is what is missing afterwards, wherever they are."""
+    fill(node, "kept")
+    fill(node, "forgetful", x_durability="memory")
+    channel = node.channel(confirms=True)
+    channel.queue_declare("passing")
+    for queue, count in (("kept", 7), ("passing", 3)):
+        for _ in range(count):
+            channel.basic_publish("", queue, b"transient")
+    held = receive(channel, "kept", 5, auto_ack=False)
+    assert len(held) == 5, "what a consumer has is as safe as before"
+    stats = node.snapshot()["stats"]
+    assert (stats["ready"], stats["unsettled"], stats["unsynced"]) == (2 * COUNT + 10 - 5, 5, COUNT + 10)
+    node.restart(kill=True)
+    after = node.snapshot()["stats"]
+    assert stats["ready"] + stats["unsettled"] - after["ready"] == stats["unsynced"]
+    assert (after["ready"], after["unsynced"]) == (COUNT, 0)
+
+
 def test_messages_of_a_queue_that_is_no_longer_defined_go(node: LivingNode) -> None:
     fill(node, "kept")
     fill(node, "gone")

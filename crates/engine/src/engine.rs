@@ -538,6 +538,11 @@ impl Engine {
         std::mem::take(&mut self.broker.events)
     }
 
+    /// The disk had nothing to do for a while: memory that is kept for it goes.
+    pub fn rest(&mut self) {
+        self.broker.store.iter_mut().for_each(|store| store.journal.rest());
+    }
+
     /// When `advance` wants to be called next.
     pub fn poll_timeout(&mut self) -> Option<u64> {
         let next_ns = self.broker.timers.next_ns();

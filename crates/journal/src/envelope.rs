@@ -5,6 +5,8 @@
 //! become borrowed values, or `None` where they are not that. The rest of this crate passes heads through unread. It
 //! must never look into the protocols' parts. Rule: docs/internals/segment.md, "What the engine writes".
 
+use std::ops::Range;
+
 use crate::bytes::Reader;
 
 /// Version of this encoding, the first byte of every head.
@@ -15,6 +17,9 @@ const COPIED: u8 = 4;
 const RELAYED: u8 = 8;
 /// No time to live.
 const NEVER: u64 = u64::MAX;
+/// Where arrival and serial stand, which no two messages have in common: behind version, flags, priority, time to live
+/// and count of deliveries.
+const OWN_FACTS: Range<usize> = 15..31;
 
 /// A message without its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +99,14 @@ impl<'a> Envelope<'a> {
         // Flags, priority, time to live and count of deliveries stand before it.
         reader.take(1 + 1 + 8 + 4)?;
         reader.u64().filter(|_| version == VERSION)
+    }
+
+    /// Do two heads differ in arrival and serial only? Whatever was made of the one serves for the other then.
+    #[inline]
+    pub fn is_alike(one: &[u8], other: &[u8]) -> bool {
+        one.len() == other.len()
+            && one.get(..OWN_FACTS.start) == other.get(..OWN_FACTS.start)
+            && one.get(OWN_FACTS.end..) == other.get(OWN_FACTS.end..)
     }
 
     /// Appends all of it; `deaths` stand where the envelope's own would.
@@ -211,11 +224,20 @@ mod tests {
         envelope.encode(std::iter::once(death.clone()), &mut head);
         let back = Envelope::decode(&head).expect("it is one");
         assert_eq!(Envelope::arrival(&head), Some(11));
-        assert_eq!(back.deaths.iter().collect::<Vec<_>>(), [death]);
+        assert_eq!(back.deaths.iter().collect::<Vec<_>>(), [death.clone()]);
         assert_eq!(Envelope { deaths: Deaths::default(), ..back }, envelope);
         for len in 0..head.len() - envelope.own.len() {
             assert_eq!(Envelope::decode(&head[..len]), None, "{len}");
         }
+        let mut later = Vec::new();
+        Envelope { arrived_us: 99, serial: u64::MAX, ..envelope }.encode(std::iter::once(death.clone()), &mut later);
+        assert!(later != head && Envelope::is_alike(&head, &later));
+        for changed in [Envelope { delivery_count: 3, ..envelope }, Envelope { exchange: b"ey", ..envelope }] {
+            later.clear();
+            changed.encode(std::iter::once(death.clone()), &mut later);
+            assert!(!Envelope::is_alike(&head, &later));
+        }
+        assert!(!Envelope::is_alike(&head, &head[1..]));
         head[0] += 1;
         assert_eq!(Envelope::decode(&head), None, "a version that is not ours");
     }

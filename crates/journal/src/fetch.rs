@@ -64,9 +64,15 @@ impl Journal {
 
     /// Takes memory back that messages were read into, for the next read.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
-        if self.read_buffers.len() < READ_BUFFERS_MAX && bytes.capacity() <= READ_BUFFER_BYTES_MAX {
+        if self.read_buffers.len() < READ_BUFFERS_MAX && (1..=READ_BUFFER_BYTES_MAX).contains(&bytes.capacity()) {
             self.read_buffers.push(bytes);
         }
+    }
+
+    /// Nothing was written or read for a while: memory that was kept for that goes.
+    pub fn rest(&mut self) {
+        self.read_buffers = Vec::new();
+        self.writer.rest();
     }
 
     fn in_memory(&self, segment: u32, entry: &Entry) -> bool {

@@ -315,6 +315,14 @@ impl Journal {
         self.table.queues.get(&queue_no).map_or(0, |queue| queue.len())
     }
 
+    /// Those of them that survive the end of the power: on the disk itself, and not there for want of memory only.
+    pub fn safe_messages(&self, queue_no: u64) -> u64 {
+        let Some(queue) = self.table.queues.get(&queue_no) else { return 0 };
+        let floor = self.writer.floor();
+        let kept = queue.rows.iter().filter(|row| row.class != Class::Transient);
+        kept.map(|row| row.live.len() - row.live_from(floor)).sum()
+    }
+
     /// Bytes in memory that the disk has not answered for.
     #[inline]
     pub fn pending_bytes(&self) -> usize {

@@ -79,9 +79,14 @@ impl Messages {
         self.items.iter().map(|item| self.stored(item))
     }
 
-    /// The messages, each with where its body begins in `bytes`. Its head stands just before.
-    pub fn placed(&self) -> impl Iterator<Item = (usize, Stored<'_>)> {
-        self.items.iter().map(|item| (item.body.start, self.stored(item)))
+    /// The messages from one of them on.
+    pub fn iter_from(&self, index: usize) -> impl Iterator<Item = Stored<'_>> {
+        self.items.get(index..).unwrap_or_default().iter().map(|item| self.stored(item))
+    }
+
+    /// Where the body of one begins in `bytes`. Its head stands just before.
+    pub fn place(&self, index: usize) -> Option<usize> {
+        self.items.get(index).map(|item| item.body.start)
     }
 
     /// What they lie in. Once nobody else has it, `Journal::recycle` takes it back.

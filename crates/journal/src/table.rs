@@ -116,6 +116,13 @@ impl Row {
         }
     }
 
+    /// Messages that wait whose records lie at a place or behind it.
+    pub(crate) fn live_from(&self, floor: (u32, u32)) -> u64 {
+        let Entries::Memory(entries) = &self.entries else { return 0 };
+        let behind = |entry: &&Entry| (self.segment, entry.offset) >= floor && self.live.contains(entry.position);
+        if self.segment < floor.0 { 0 } else { entries.iter().filter(behind).count() as u64 }
+    }
+
     #[inline]
     fn holds(&self, position: u64) -> bool {
         self.first <= position && position <= self.last && self.live.contains(position)

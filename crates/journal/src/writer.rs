@@ -278,6 +278,11 @@ impl Writer {
         Some(number)
     }
 
+    /// Lets go of the room that is kept for later batches.
+    pub(crate) fn rest(&mut self) {
+        self.spares = Vec::new();
+    }
+
     fn recycle(&mut self, batch: Batch) {
         if let Ok(mut buffer) = Arc::try_unwrap(batch.bytes) {
             buffer.clear();

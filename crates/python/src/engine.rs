@@ -230,6 +230,12 @@ impl Engine {
         self.native.finish()
     }
 
+    /// The disk had nothing to do for a while: memory that is kept for a flood is given back.
+    fn rest(&mut self) {
+        self.native.rest();
+        crate::allocator::give_back();
+    }
+
     /// What was found on disk at the start.
     fn recovered<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);

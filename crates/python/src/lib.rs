@@ -34,6 +34,7 @@ mod allocator {
 
     unsafe extern "C" {
         fn mi_option_set(option: c_int, value: c_long);
+        fn mi_collect(force: bool);
     }
     /// `mi_option_purge_delay`, the same number in all releases of mimalloc since 2.0.
     const PURGE_DELAY: c_int = 15;
@@ -45,12 +46,21 @@ mod allocator {
         // SAFETY: it takes plain numbers and may be called at any time; the allocator is linked into this library.
         unsafe { mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) }
     }
+
+    /// Returns what this thread has freed to the system: the allocator itself looks only while somebody allocates.
+    pub(crate) fn give_back() {
+        // SAFETY: as above; it touches free memory only.
+        unsafe { mi_collect(true) }
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        super::buffers::trim();
+    }
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod buffers {
     unsafe extern "C" {
         fn mallopt(parameter: i32, value: i32) -> i32;
+        fn malloc_trim(pad: usize) -> i32;
     }
     const M_TRIM_THRESHOLD: i32 = -1;
     const M_MMAP_THRESHOLD: i32 = -3;
@@ -66,6 +76,11 @@ mod buffers {
             mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
             mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
         }
+    }
+
+    pub(crate) fn trim() {
+        // SAFETY: it takes a plain number, may be called at any time, and touches free memory only.
+        unsafe { malloc_trim(0) };
     }
 }
 

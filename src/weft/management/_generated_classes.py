@@ -35,6 +35,7 @@ CLASSES = (
             Field("consumers", "integer", "Consumers and receiving links.", "gauge"),
             Field("ready", "integer", "Messages that wait in queues.", "gauge"),
             Field("unsettled", "integer", "Messages delivered and not settled.", "gauge"),
+            Field("unsynced", "integer", "Messages, waiting or not settled, that are not on the disk itself: those that are lost if the machine fails now.", "gauge"),
             Field("published", "integer", "Messages taken from publishers, dead letters included.", "counter"),
             Field("delivered", "integer", "Deliveries to consumers.", "counter"),
             Field("settled", "integer", "Deliveries accepted.", "counter"),

@@ -16,13 +16,22 @@ from weft._kernel import DiskJob, DiskThread
 
 WRITE = "write"
 
+REST_S = 0.5
+"""Quiet after which memory that is kept for the next flood is given back."""
+
 
 class Disk:
     """Runs disk jobs and hands them back."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, done: Callable[[DiskJob], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, done: Callable[[DiskJob], None], rest: Callable[[], None]
+    ) -> None:
+        """Jobs come back through `done`; `rest` is called once when there was nothing to do for a while."""
         self._loop = loop
         self._done = done
+        self._rest = rest
+        self._resting: asyncio.TimerHandle | None = None
+        self._begun = 0
         self._writer = DiskThread("weft-write")
         self._reader = DiskThread("weft-read")
         for thread in (self._writer, self._reader):
@@ -34,6 +43,7 @@ class Disk:
     def start(self, jobs: Sequence[DiskJob]) -> None:
         """Run jobs; each comes back through `done`."""
         self._out += len(jobs)
+        self._begun += len(jobs)
         if jobs:
             self._idle.clear()
         for job in jobs:
@@ -45,6 +55,19 @@ class Disk:
             self._done(job)
         if self._out == 0:
             self._idle.set()
+            if self._resting is None:
+                self._look_later()
+
+    def _look_later(self) -> None:
+        self._resting = self._loop.call_later(REST_S, self._look, self._begun)
+
+    def _look(self, begun: int) -> None:
+        """One timer for any number of jobs: the disk rests if none was begun since it was set."""
+        self._resting = None
+        if begun == self._begun and self._out == 0:
+            self._rest()
+        else:
+            self._look_later()
 
     async def settle(self) -> None:
         """Wait until no job is out and none follows."""
@@ -52,6 +75,8 @@ class Disk:
 
     def close(self) -> None:
         """End the threads."""
+        if self._resting is not None:
+            self._resting.cancel()
         for thread in (self._writer, self._reader):
             self._loop.remove_reader(thread.fileno())
             thread.close()

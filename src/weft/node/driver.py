@@ -135,7 +135,7 @@ class Driver:
         }
         self._notices: list[Event] = []
         self._dialer = Dialer(self, self._notify)
-        self._disk = Disk(self._loop, self._on_disk_done)
+        self._disk = Disk(self._loop, self._on_disk_done, engine.rest)
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)
         self._ticker.rearm()

@@ -80,6 +80,9 @@ class FakeEngine:
     def finish(self) -> int:
         return 0
 
+    def rest(self) -> None:
+        self._call("rest")
+
     def poll_timeout(self) -> int | None:
         return self.timeout_ns
 

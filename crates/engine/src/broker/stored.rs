@@ -299,6 +299,18 @@ impl Broker {
         }
     }
 
+    /// Messages of a queue that would be lost if the power went now.
+    pub fn unsynced_messages(&self, queue: &Queue) -> u64 {
+        let number = queue.settings.number;
+        let safe = |store: &Store| if number == 0 { 0 } else { store.journal.safe_messages(number) };
+        match (&queue.stream, queue.len() + queue.unsettled) {
+            (_, 0) => 0,
+            (Some(stream), _) if number != 0 && self.store.is_some() => stream.next() - stream.visible(),
+            (Some(stream), _) => stream.len() as u64,
+            (None, all) => (all as u64).saturating_sub(self.store.as_ref().map_or(0, safe)),
+        }
+    }
+
     /// Messages on disk of queues that nobody has declared.
     pub fn unclaimed(&self) -> u64 {
         let found = self.store.iter().flat_map(|store| &store.found);
@@ -374,7 +386,7 @@ impl Broker {
     }
 
     /// A read has come back.
-    pub fn fetched(&mut self, done: ReadDone) {
+    pub fn fetched(&mut self, mut done: ReadDone) {
         let Some(store) = &mut self.store else { return };
         let Some(at) = store.reads.iter().position(|read| read.0 == done.token) else { return };
         match store.reads.swap_remove(at).1 {
@@ -385,7 +397,7 @@ impl Broker {
                 self.fill(id, &done.messages, done.damaged.len() as u64);
                 self.arrived.push(id);
             }
-            ReadFor::Reader(id, lane) => self.read_came(id, lane, &done.messages),
+            ReadFor::Reader(id, lane) => self.read_came(id, lane, std::mem::take(&mut done.messages)),
             ReadFor::Retention(id, offset) => self.asked(id, offset, Some(&done.messages)),
             ReadFor::Offsets(from) => self.offsets_came(from, &done.messages),
             ReadFor::Delayed(from) => self.delayed_came(from, &done.messages),

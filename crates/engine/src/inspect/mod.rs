@@ -99,12 +99,13 @@ impl Engine {
     /// Node-wide counters and gauges. What belongs to the node itself is left out.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
         let (broker, totals) = (&self.broker, &self.broker.totals);
-        let (mut queues, mut ready, mut unsettled, mut consumers) = (0, 0, 0, 0);
+        let (mut queues, mut ready, mut unsettled, mut consumers, mut unsynced) = (0, 0, 0, 0, 0);
         for (_, queue) in broker.queues.iter().filter(|(_, queue)| !queue.is_own()) {
             queues += 1;
             ready += queue.len() as u64;
             unsettled += queue.unsettled as u64;
             consumers += queue.ring.len() as u64;
+            unsynced += broker.unsynced_messages(queue);
         }
         BTreeMap::from([
             ("channels", self.conns.iter().map(|(_, conn)| conn.session.describe().channels as u64).sum()),
@@ -129,6 +130,7 @@ impl Engine {
             ("undecided", totals.undecided),
             ("unroutable", totals.unroutable),
             ("unsettled", unsettled),
+            ("unsynced", unsynced),
         ])
     }
 

@@ -8,6 +8,8 @@
 pub mod amqp091;
 pub mod amqp10;
 
+use weft_journal::Stored;
+
 use crate::broker::{Broker, Ended};
 use crate::change::LinkPlan;
 use crate::conn::Io;
@@ -124,6 +126,25 @@ impl Session {
                 session.deliver(io, broker, (number, handle), queue, entry)
             }
             _ => Some(entry),
+        }
+    }
+
+    /// Writes deliveries of a stream as they were stored; how many. None if this consumer gets its messages by
+    /// `deliver`, or if that has to look at the first.
+    #[inline]
+    pub fn deliver_stored<'m>(
+        &mut self,
+        io: &mut Io,
+        broker: &Broker,
+        target: Target,
+        from: (QueueId, u16),
+        messages: impl Iterator<Item = Stored<'m>>,
+    ) -> usize {
+        match (self, target) {
+            (Self::Amqp091(session), Target::Amqp091 { channel, slot }) => {
+                session.deliver_stored(io, broker, (channel, slot), from, messages)
+            }
+            _ => 0,
         }
     }
 

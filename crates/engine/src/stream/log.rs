@@ -252,7 +252,7 @@ impl Broker {
         match store.journal.read(queue.settings.number, from, READ_COUNT, READ_BYTES) {
             // Retention took what was left: the reader goes on where the stream does.
             Read::Empty => lane.next = lane.next.max(stream.window_first()),
-            Read::Ready(messages) => self.keep_ahead(lane, &messages),
+            Read::Ready(messages) => lane.push(messages, &self.own_account),
             Read::Waits(token) => {
                 lane.reading = true;
                 store.reads.push((token, ReadFor::Reader(id, at)));
@@ -260,31 +260,14 @@ impl Broker {
         }
     }
 
-    fn keep_ahead(&self, lane: &mut Lane, messages: &Messages) {
-        let mut names = record::Names::default();
-        let useful: usize = messages.iter().map(|stored| stored.body.len()).sum();
-        // Where most of what was read belongs to others, it is not kept for the sake of a few.
-        let shares = lane.shares && messages.bytes_read() <= 2 * useful;
-        for (start, stored) in messages.placed() {
-            let message = match shares {
-                true => record::share(messages.bytes(), (start, stored), &self.own_account, &mut names),
-                false => record::decode(stored.head, stored.body, &self.own_account, &mut names),
-            };
-            message.into_iter().for_each(|message| lane.push(stored.position, message));
-        }
-        if shares {
-            lane.hold(messages.bytes());
-        }
-    }
-
     /// A read for a reader has come back, if the reader is still there.
-    pub(crate) fn read_came(&mut self, id: ConsumerId, at: usize, messages: &Messages) {
+    pub(crate) fn read_came(&mut self, id: ConsumerId, at: usize, messages: Messages) {
         let Some(mut reader) = self.consumers.get_mut(id).and_then(|consumer| consumer.reader.take()) else { return };
         if let Some(lane) = reader.lanes.get_mut(at) {
             lane.reading = false;
             match lane.place {
-                Place::Seeking { .. } => stamp(messages).into_iter().for_each(|found| lane.narrow(Some(found))),
-                _ => self.keep_ahead(lane, messages),
+                Place::Seeking { .. } => stamp(&messages).into_iter().for_each(|found| lane.narrow(Some(found))),
+                _ => lane.push(messages, &self.own_account),
             }
         }
         if let Some(consumer) = self.consumers.get_mut(id) {

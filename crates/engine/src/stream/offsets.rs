@@ -6,6 +6,7 @@
 //! given back. Rule: docs/guides/streams.md, "Readers with a name".
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use weft_journal::{Messages, Read, Target};
 
@@ -140,16 +141,42 @@ impl Broker {
         stream.trackers.get_mut(usize::from(reader.checked_sub(2)?))
     }
 
+    /// The same of many that are behind each other.
+    #[inline]
+    pub(super) fn track_all(&mut self, id: QueueId, reader: u16, offsets: impl Iterator<Item = u64>) {
+        if reader > 1
+            && let Some(tracker) = self.tracker(id, reader).filter(|tracker| !tracker.held)
+        {
+            tracker.out.extend(offsets.map(|offset| (offset, false)));
+        }
+    }
+
+    /// A reader has settled deliveries that are behind each other, or gave them back.
+    pub(crate) fn settle_run(&mut self, id: QueueId, reader: u16, offsets: Range<u64>, outcome: Outcome) {
+        let count = offsets.end - offsets.start;
+        self.totals.settled += if outcome == Outcome::Accepted { count } else { 0 };
+        let Some(queue) = self.queues.get_mut(id) else { return };
+        queue.unsettled -= count as usize;
+        queue.counters.settled += count;
+        if reader > 1 {
+            offsets.for_each(|offset| self.settle_offset(id, reader, offset, outcome));
+        }
+    }
+
     /// A reader has settled an entry, or gave it back.
     pub(crate) fn settle_read(&mut self, id: QueueId, entry: &Entry, outcome: Outcome) {
-        let Some(tracker) = self.tracker(id, entry.reader) else { return };
+        self.settle_offset(id, entry.reader, entry.position, outcome);
+    }
+
+    fn settle_offset(&mut self, id: QueueId, reader: u16, offset: u64, outcome: Outcome) {
+        let Some(tracker) = self.tracker(id, reader) else { return };
         if matches!(outcome, Outcome::Returned { .. }) {
-            return tracker.give_back(entry.position);
+            return tracker.give_back(offset);
         }
         let before = tracker.settled;
-        tracker.settle(entry.position);
+        tracker.settle(offset);
         if tracker.settled != before && !std::mem::replace(&mut tracker.stale, true) {
-            self.offsets.stale.push((id, entry.reader));
+            self.offsets.stale.push((id, reader));
         }
     }
 

@@ -6,12 +6,15 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
+
+use weft_journal::{Messages, Stored};
 
 use super::Stream;
 use super::start::Start;
+use crate::memory::{Account, Charge};
 use crate::message::{Message, Name};
 use crate::queue::{Queue, QueueId};
+use crate::record;
 use crate::slab::Slab;
 
 /// Messages and bytes that are read from disk for a reader at a time.
@@ -20,6 +23,8 @@ pub(super) const READ_BYTES: usize = 1 << 20;
 /// More is read once fewer messages and bytes are there: enough to go on with while the disk is asked.
 const AHEAD_COUNT: usize = 1_024;
 const AHEAD_BYTES: usize = 768 << 10;
+/// What was read is kept as it is if it is at most so many times as large as the bodies in it.
+const KEEP_FACTOR: usize = 2;
 
 /// What a consumer of a stream asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,17 +49,27 @@ pub(super) struct Lane {
     pub(super) stream: QueueId,
     pub(super) place: Place,
     pub(super) next: u64,
-    /// Messages from disk, in order, from `next` on.
-    ahead: VecDeque<(u64, Rc<Message>)>,
+    /// Messages from disk, in order, from `next` on, with the sums of their counts and of their bodies.
+    ahead: VecDeque<Chunk>,
+    ahead_count: usize,
     ahead_bytes: usize,
-    /// What messages ahead lie in, with the last offset in each.
-    buffers: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// Memory of messages that were all delivered, for the next read.
+    spent: Option<Vec<u8>>,
     /// What was read is passed on without a copy: nobody keeps it longer than this lane.
-    pub(super) shares: bool,
+    shares: bool,
     /// A read is under way.
     pub(super) reading: bool,
     /// Where settled offsets are noted, one more than its index; 0 for nowhere.
     pub(super) tracker: u16,
+}
+
+/// Messages as they came from disk together; those before `at` are delivered.
+#[derive(Debug)]
+struct Chunk {
+    messages: Messages,
+    at: usize,
+    names: record::Names,
+    _charge: Charge,
 }
 
 /// Does a reader know where it is?
@@ -91,32 +106,57 @@ impl Lane {
             place: Place::Found,
             next: 0,
             ahead: VecDeque::new(),
+            ahead_count: 0,
             ahead_bytes: 0,
-            buffers: VecDeque::new(),
+            spent: None,
             shares,
             reading: false,
             tracker: 0,
         }
     }
 
-    /// A message has come from disk.
-    #[inline]
-    pub(super) fn push(&mut self, offset: u64, message: Message) {
-        self.ahead_bytes += message.body_len();
-        self.ahead.push_back((offset, Rc::new(message)));
+    /// Messages have come from disk.
+    pub(super) fn push(&mut self, messages: Messages, account: &Rc<Account>) {
+        let useful: usize = messages.iter().map(|stored| stored.body.len()).sum();
+        // Where most of what was read belongs to others, it is not kept for the sake of a few.
+        let messages = if messages.bytes_read() <= KEEP_FACTOR * useful { messages } else { alone(&messages) };
+        self.ahead_count += messages.len();
+        self.ahead_bytes += useful;
+        let charge = account.charge(messages.bytes_read() as u64);
+        self.ahead.push_back(Chunk { messages, at: 0, names: record::Names::default(), _charge: charge });
     }
 
-    /// What was pushed since the last call lies in these bytes.
-    pub(super) fn hold(&mut self, bytes: &Arc<Vec<u8>>) {
-        let last = self.ahead.back().map_or(self.next, |last| last.0);
-        self.buffers.push_back((last, Arc::clone(bytes)));
-    }
-
-    /// Bytes of which every message has been delivered, unless somebody else still has one.
+    /// Memory that messages were read into, once all of them are delivered.
     #[inline]
     pub(super) fn spent(&mut self) -> Option<Vec<u8>> {
-        self.buffers.front().filter(|(last, _)| *last < self.next)?;
-        Arc::into_inner(self.buffers.pop_front()?.1)
+        self.drop_spent();
+        self.spent.take()
+    }
+
+    fn drop_spent(&mut self) {
+        while self.ahead.front().is_some_and(|chunk| chunk.at >= chunk.messages.len()) {
+            let chunk = self.ahead.pop_front();
+            self.spent = chunk.and_then(|chunk| chunk.messages.into_bytes()).or(self.spent.take());
+        }
+    }
+
+    /// What came from disk and may be seen, as it was stored; `pass` steps over those that were delivered.
+    #[inline]
+    pub(super) fn run(&mut self, visible: u64) -> impl Iterator<Item = Stored<'_>> {
+        self.drop_spent();
+        let rest = self.ahead.front().into_iter().flat_map(|chunk| chunk.messages.iter_from(chunk.at));
+        rest.take_while(move |stored| stored.position < visible)
+    }
+
+    /// So many of `run` are delivered.
+    pub(super) fn pass(&mut self, count: usize) {
+        let Some(chunk) = self.ahead.front_mut() else { return };
+        for stored in chunk.messages.iter_from(chunk.at).take(count) {
+            self.ahead_bytes -= stored.body.len();
+            self.next = stored.position + 1;
+        }
+        self.ahead_count -= count;
+        chunk.at += count;
     }
 
     /// Begins at the place that is wanted.
@@ -173,24 +213,30 @@ impl Lane {
     /// Should more be read for it? Not while it follows what is in memory.
     #[inline]
     pub(super) fn wants_more(&self, stream: &Stream) -> Option<u64> {
-        if self.reading || self.ahead.len() >= AHEAD_COUNT || self.ahead_bytes >= AHEAD_BYTES {
+        if self.reading || self.ahead_count >= AHEAD_COUNT || self.ahead_bytes >= AHEAD_BYTES {
             return None;
         }
-        let from = self.ahead.back().map_or(self.next, |last| last.0 + 1);
+        let last = self.ahead.back().and_then(|chunk| chunk.messages.get(chunk.messages.len() - 1));
+        let from = last.map_or(self.next, |last| last.position + 1);
         (from < stream.visible() && from < stream.window_first()).then_some(from)
     }
 
     /// The next message, if it is in memory. What is passed over is gone.
     #[inline]
-    pub(super) fn take(&mut self, stream: &Stream) -> Option<(u64, Rc<Message>)> {
-        if let Some((offset, _)) = self.ahead.front() {
-            if *offset >= stream.visible() {
+    pub(super) fn take(&mut self, stream: &Stream, account: &Rc<Account>) -> Option<(u64, Rc<Message>)> {
+        self.drop_spent();
+        while let Some(chunk) = self.ahead.front_mut() {
+            let stored = chunk.messages.get(chunk.at)?;
+            if stored.position >= stream.visible() {
                 return None;
             }
-            let (offset, message) = self.ahead.pop_front()?;
-            self.next = offset + 1;
-            self.ahead_bytes -= message.body_len();
-            return Some((offset, message));
+            let (offset, message) = (stored.position, chunk.decode(self.shares, account));
+            self.pass(1);
+            self.drop_spent();
+            // What cannot be read is passed over.
+            if let Some(message) = message {
+                return Some((offset, Rc::new(message)));
+            }
         }
         if self.next >= stream.visible() {
             return None;
@@ -199,4 +245,24 @@ impl Lane {
         self.next += 1;
         Some((self.next - 1, message))
     }
+}
+
+impl Chunk {
+    /// The next message; it lies in the chunk if it may.
+    fn decode(&mut self, shares: bool, account: &Rc<Account>) -> Option<Message> {
+        let (start, stored) = (self.messages.place(self.at)?, self.messages.get(self.at)?);
+        match shares {
+            true => record::share(self.messages.bytes(), (start, stored), account, &mut self.names),
+            false => record::decode(stored.head, stored.body, account, &mut self.names),
+        }
+    }
+}
+
+/// The same messages without what was read between them.
+fn alone(messages: &Messages) -> Messages {
+    let mut alone = Messages::default();
+    for stored in messages.iter() {
+        alone.add(stored.position, stored.head, std::iter::once(stored.body));
+    }
+    alone
 }

@@ -111,8 +111,15 @@ impl Pump<'_> {
             if readiness != Readiness::Ready {
                 return Some(End::Full(readiness));
             }
+            if filter.is_none() && self.broker.spans.is_none() {
+                let count = self.serve_run((consumer_id, target, conn), lane, *left);
+                *left -= count;
+                if count > 0 {
+                    continue;
+                }
+            }
             let stream = self.broker.queues.get(id)?.stream.as_deref()?;
-            let (offset, message) = lane.take(stream)?;
+            let (offset, message) = lane.take(stream, &self.broker.own_account)?;
             *left -= 1;
             self.broker.spend(1);
             let entry = entry(message, offset, lane.tracker + 1, self.broker.now_ns);
@@ -126,6 +133,42 @@ impl Pump<'_> {
             self.hand_read(id, target, conn, entry);
         }
         None
+    }
+
+    /// What came from disk, as it lies there; how many.
+    fn serve_run(
+        &mut self,
+        (consumer_id, target, conn_id): (ConsumerId, Target, ConnId),
+        lane: &mut Lane,
+        count_max: usize,
+    ) -> usize {
+        let (id, reader) = (lane.stream, lane.tracker + 1);
+        let Some(stream) = self.broker.queues.get(id).and_then(|queue| queue.stream.as_deref()) else { return 0 };
+        let Some(conn) = self.conns.get_mut(conn_id) else { return 0 };
+        let visible = stream.visible();
+        let (count_max, before) = (count_max.min(self.broker.work_left as usize), conn.io.output.len());
+        let messages = lane.run(visible).take(count_max);
+        let count = conn.session.deliver_stored(&mut conn.io, self.broker, target, (id, reader), messages);
+        if count == 0 {
+            return 0;
+        }
+        conn.io.messages_out += count as u64;
+        *self.output_bytes += conn.io.output.len() - before;
+        if !std::mem::replace(&mut conn.io.listed, true) {
+            self.written.push(conn_id);
+        }
+        self.broker.track_all(id, reader, lane.run(visible).take(count).map(|stored| stored.position));
+        lane.pass(count);
+        self.broker.spend(count as u32);
+        self.broker.totals.delivered += count as u64;
+        if let Some(consumer) = self.broker.consumers.get_mut(consumer_id) {
+            consumer.delivered += count as u64;
+        }
+        if let Some(queue) = self.broker.queues.get_mut(id) {
+            queue.unsettled += count;
+            queue.counters.delivered += count as u64;
+        }
+        count
     }
 }
 

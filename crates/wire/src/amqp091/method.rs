@@ -113,7 +113,7 @@ pub fn encode_deliver(
     redelivered: bool,
     exchange: &[u8],
     routing_key: &[u8],
-) {
+) -> usize {
     let strings = [short_prefix(consumer_tag), short_prefix(exchange), short_prefix(routing_key)];
     let [consumer_tag, exchange, routing_key] = strings;
     let strings_len = 3 + consumer_tag.len() + exchange.len() + routing_key.len();
@@ -123,12 +123,14 @@ pub fn encode_deliver(
     out.extend_from_slice(&BASIC_DELIVER);
     out.push(consumer_tag.len() as u8);
     out.extend_from_slice(consumer_tag);
+    let tag_at = out.len();
     out.extend_from_slice(&delivery_tag.to_be_bytes());
     out.extend_from_slice(&[redelivered.into(), exchange.len() as u8]);
     out.extend_from_slice(exchange);
     out.push(routing_key.len() as u8);
     out.extend_from_slice(routing_key);
     out.push(FRAME_END);
+    tag_at
 }
 
 #[cfg(test)]

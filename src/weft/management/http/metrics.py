@@ -33,6 +33,7 @@ _GAUGES = {
     "memory_bytes": ("rabbitmq_process_resident_memory_bytes", "Memory that messages take"),
     "memory_bytes_max": ("rabbitmq_resident_memory_limit_bytes", "Memory that messages may take"),
     "delayed": ("weft_messages_delayed", "Messages that wait for their time"),
+    "unsynced": ("weft_messages_unsynced", "Messages that are lost if the machine fails now"),
 }
 _COUNTERS = {
     "connections_opened": ("rabbitmq_connections_opened_total", "Connections ever opened"),

@@ -5,13 +5,17 @@
 //! section 1.8.3, RabbitMQ's basic.nack; a tag the channel does not hold is 406.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use weft_wire::amqp091::reply;
 
+use super::channel::Channel;
+use super::runs::{Run, Runs};
 use super::{Fault, Session, Step, Stepped};
 use crate::broker::{Broker, Outcome};
+use crate::message::Message;
 use crate::queue::QueueId;
-use crate::queue::ready::Entry;
+use crate::queue::ready::{Entry, NEVER};
 
 /// The tap of a message fetched with basic.get.
 pub(super) const NO_TAP: u32 = u32::MAX;
@@ -29,12 +33,31 @@ pub(super) struct Held {
     pub marked: bool,
 }
 
+impl Held {
+    /// A single delivery of a stream.
+    fn read(one: &Run, hollow: &Rc<Message>) -> Self {
+        let entry = Entry {
+            message: Rc::clone(hollow),
+            position: one.offset,
+            expires_ns: NEVER,
+            since_ns: 0,
+            failures: 0,
+            redelivered: false,
+            stored: false,
+            reader: one.reader,
+        };
+        Self { queue: one.queue, entry, tap: one.tap, marked: false }
+    }
+}
+
 /// Unsettled deliveries, in order of their tags. Tags rise by one, so a tag is nearly an index.
 #[derive(Debug, Default)]
 pub(super) struct Unacked {
     /// What was settled leaves its tag behind until it is at the front, or until there are too many of them.
     items: VecDeque<(u64, Option<Held>)>,
     live: usize,
+    /// Deliveries of streams.
+    pub runs: Runs,
     last_tag: u64,
 }
 
@@ -44,7 +67,33 @@ const SETTLED_KEEP: usize = 64;
 impl Unacked {
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.live
+        self.live + self.runs.len()
+    }
+
+    /// The tag of the next delivery.
+    #[inline]
+    pub fn next_tag(&self) -> u64 {
+        self.last_tag + 1
+    }
+
+    /// Deliveries of a stream that wait for their ack.
+    #[inline]
+    pub fn hold_read(&mut self, run: Run) {
+        self.last_tag += u64::from(run.count);
+        self.runs.push(run);
+    }
+
+    /// Each delivery of a stream for itself, as transactions want them.
+    fn unfold(&mut self, hollow: &Rc<Message>) {
+        let runs = self.runs.take_upto(u64::MAX);
+        if runs.is_empty() {
+            return;
+        }
+        for run in runs {
+            self.live += run.count as usize;
+            self.items.extend(run.each().map(|one| (one.tag, Some(Held::read(&one, hollow)))));
+        }
+        self.items.make_contiguous().sort_unstable_by_key(|(tag, _)| *tag);
     }
 
     /// A tag for a delivery that needs no ack.
@@ -130,14 +179,22 @@ impl Session {
             broker.settle(held.queue, held.entry, outcome);
             return Ok(Step::Done(0));
         }
+        let last = if tag == 0 { u64::MAX } else { tag };
+        let all = multiple && (tag == 0 || tag <= channel.unacked.last_tag);
+        let runs = match channel.transaction {
+            Some(_) => {
+                channel.unacked.unfold(&broker.hollow);
+                false
+            }
+            None => all && channel.settle_runs(broker, last, outcome),
+        };
         let unacked = &mut channel.unacked;
-        let tags = match (multiple, tag) {
-            (false, tag) if unacked.knows(tag) => vec![tag],
-            (true, 0) => unacked.upto(u64::MAX),
-            (true, tag) if tag <= unacked.last_tag => unacked.upto(tag),
+        let tags = match multiple {
+            false if unacked.knows(tag) => vec![tag],
+            true if all => unacked.upto(last),
             _ => Vec::new(),
         };
-        if tags.is_empty() && !(multiple && tag == 0) {
+        if tags.is_empty() && !runs && !(multiple && tag == 0) {
             return Err(unknown());
         }
         let Some(transaction) = &mut channel.transaction else {
@@ -176,18 +233,10 @@ impl Session {
     /// Takes a delivery off the channel's hands and gives its consumer the room back.
     fn release(&mut self, broker: &mut Broker, number: u16, tag: u64) -> Option<Held> {
         let channel = self.channel(number)?;
-        let held = channel.unacked.take(tag)?;
+        let read = |one: Run| Held::read(&one, &broker.hollow);
+        let held = channel.unacked.take(tag).or_else(|| channel.unacked.runs.take(tag).map(read))?;
         if held.tap != NO_TAP {
-            channel.inflight -= 1;
-            if let Some(Some(tap)) = channel.taps.get_mut(held.tap as usize) {
-                tap.inflight -= 1;
-                if std::mem::take(&mut tap.starved) {
-                    tap.id.into_iter().for_each(|id| broker.wake(id));
-                }
-            }
-            if channel.limit > 0 && channel.inflight + 1 >= u32::from(channel.limit) {
-                channel.wake_all(broker);
-            }
+            channel.make_room(broker, held.tap, 1);
         }
         Some(held)
     }
@@ -195,8 +244,37 @@ impl Session {
     /// Everything unsettled goes back to its place.
     pub(super) fn on_recover(&mut self, broker: &mut Broker, number: u16) {
         let Some(channel) = self.channel(number) else { return };
+        let outcome = Outcome::Returned { failed: false };
+        channel.settle_runs(broker, u64::MAX, outcome);
         let tags = channel.unacked.upto(u64::MAX);
-        self.settle_tags(broker, number, tags, Outcome::Returned { failed: false });
+        self.settle_tags(broker, number, tags, outcome);
+    }
+}
+
+impl Channel {
+    /// Settles the deliveries of streams up to a tag; were there any?
+    pub(super) fn settle_runs(&mut self, broker: &mut Broker, last: u64, outcome: Outcome) -> bool {
+        let runs = self.unacked.runs.take_upto(last);
+        for run in &runs {
+            self.make_room(broker, run.tap, run.count);
+            broker.settle_run(run.queue, run.reader, run.offset..run.offset + u64::from(run.count), outcome);
+        }
+        !runs.is_empty()
+    }
+
+    /// So many deliveries to a consumer are settled: there is room for others.
+    fn make_room(&mut self, broker: &mut Broker, tap: u32, count: u32) {
+        let was_full = self.limit > 0 && self.inflight >= u32::from(self.limit);
+        self.inflight -= count;
+        if let Some(Some(tap)) = self.taps.get_mut(tap as usize) {
+            tap.inflight -= count;
+            if std::mem::take(&mut tap.starved) {
+                tap.id.into_iter().for_each(|id| broker.wake(id));
+            }
+        }
+        if was_full {
+            self.wake_all(broker);
+        }
     }
 }
 

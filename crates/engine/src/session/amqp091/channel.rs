@@ -53,6 +53,7 @@ impl Channel {
         if let Some((_, address)) = self.reply.take() {
             broker.close_reply(&address);
         }
+        self.settle_runs(broker, u64::MAX, Outcome::Returned { failed: true });
         let held = self.unacked.take_all();
         broker.give_back(held.map(|held| (held.queue, held.entry)), true);
     }

@@ -248,6 +248,9 @@ pub(super) fn forget_tap(channel: &mut super::channel::Channel, slot: u32) {
     for held in channel.unacked.iter_mut().filter(|held| held.tap == slot) {
         held.tap = GONE_TAP;
     }
+    for run in channel.unacked.runs.iter_mut().filter(|run| run.tap == slot) {
+        run.tap = GONE_TAP;
+    }
 }
 
 fn consumer_priority(arguments: Table<'_>) -> Result<i32, Fault> {

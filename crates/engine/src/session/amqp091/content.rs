@@ -45,12 +45,12 @@ pub fn write_content(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &
 
 /// What the node tells a consumer in headers of its own.
 #[derive(Clone, Copy)]
-struct Told {
+pub(super) struct Told {
     /// Failed deliveries.
-    failures: Option<u32>,
+    pub failures: Option<u32>,
     /// The place in a stream, and the stream's own among the parts of another.
-    offset: Option<u64>,
-    part: Option<u32>,
+    pub offset: Option<u64>,
+    pub part: Option<u32>,
 }
 
 impl Told {
@@ -68,45 +68,62 @@ impl Told {
 pub fn write_read(out: &mut Vec<u8>, channel: u16, frame_max: u32, message: &Message, offset: u64, part: Option<u32>) {
     let told = Told { failures: None, offset: Some(offset), part };
     let plain = matches!(message.kind, Kind::Amqp091) && message.deaths.is_none();
-    let (start, body) = (out.len(), message.body());
+    let body = message.body();
     out.reserve(message.head().len() + PLACE_BYTES + body.len() + 3 * FRAME_OVERHEAD);
-    begin_header(out, channel, 0, body.len());
-    if plain && put_place(out, message.head(), told) {
-        // The properties are written in their place: how long they are is known only now.
-        let length = (out.len() - start - HEADER_LEN) as u32;
-        out[start..start + HEADER_LEN].copy_from_slice(&frame_header(FRAME_HEADER, channel, length));
-        out.push(FRAME_END);
-        body.parts().for_each(|part| write_body(out, channel, frame_max, part));
-        return;
+    if plain && put_header(out, channel, message.head(), body.len(), told).is_some() {
+        return body.parts().for_each(|part| write_body(out, channel, frame_max, part));
     }
-    out.truncate(start);
     write_converted(out, channel, frame_max, message, told);
 }
 
-/// Properties with a header or two more, put where they belong without reading the others. False if they are there
-/// already, or the properties are not what they should be.
-fn put_place(out: &mut Vec<u8>, head: &[u8], told: Told) -> bool {
-    let Ok(own) = peek(head) else { return false };
+/// Writes the header frame of a message of a stream, with its place put among its properties; where its offset stands
+/// then. None if they have to be written anew.
+pub(super) fn put_header(
+    out: &mut Vec<u8>,
+    channel: u16,
+    properties: &[u8],
+    body_len: usize,
+    told: Told,
+) -> Option<usize> {
+    let start = out.len();
+    begin_header(out, channel, 0, body_len);
+    let Some(offset_at) = put_place(out, properties, told) else {
+        out.truncate(start);
+        return None;
+    };
+    // The properties are written in their place: how long they are is known only now.
+    let length = (out.len() - start - HEADER_LEN) as u32;
+    out[start..start + HEADER_LEN].copy_from_slice(&frame_header(FRAME_HEADER, channel, length));
+    out.push(FRAME_END);
+    Some(offset_at)
+}
+
+/// Properties with a header or two more, put where they belong without reading the others; where the offset stands.
+/// None if they are there already, or the properties are not what they should be.
+fn put_place(out: &mut Vec<u8>, head: &[u8], told: Told) -> Option<usize> {
+    let own = peek(head).ok()?;
     let is_place = |(key, _): (&[u8], Value<'_>)| key == OFFSET_HEADER || key == PART_HEADER;
     if own.headers.is_some_and(|headers| headers.iter().any(is_place)) {
-        return false;
+        return None;
     }
-    let Some((flags, rest)) = head.split_first_chunk::<2>() else { return false };
+    let (flags, rest) = head.split_first_chunk::<2>()?;
     let flags = u16::from_be_bytes(*flags);
     let short = |at: usize| rest.get(at).map_or(at, |len| at + 1 + usize::from(*len));
     let mut at = if flags & FLAG_CONTENT_TYPE != 0 { short(0) } else { 0 };
     at = if flags & FLAG_CONTENT_ENCODING != 0 { short(at) } else { at };
     let table = own.headers.map_or(&[][..], |headers| headers.raw());
     let after = at + if own.headers.is_some() { 4 + table.len() } else { 0 };
-    let (Some(before), Some(after)) = (rest.get(..at), rest.get(after..)) else { return false };
+    let (before, after) = (rest.get(..at)?, rest.get(after..)?);
     out.extend_from_slice(&(flags | FLAG_HEADERS).to_be_bytes());
     out.extend_from_slice(before);
+    // The table's length, the headers before, the name and its length, the type.
+    let offset_at = out.len() + 4 + table.len() + 1 + OFFSET_HEADER.len() + 1;
     TableWriter::write(out, |writer| {
         writer.raw(table);
         told.write_place(writer);
     });
     out.extend_from_slice(after);
-    true
+    Some(offset_at)
 }
 
 #[inline]
@@ -126,7 +143,7 @@ fn begin_header(out: &mut Vec<u8>, channel: u16, length: u32, body_len: usize) {
 }
 
 #[inline]
-fn write_body(out: &mut Vec<u8>, channel: u16, frame_max: u32, bytes: &[u8]) {
+pub(super) fn write_body(out: &mut Vec<u8>, channel: u16, frame_max: u32, bytes: &[u8]) {
     for chunk in bytes.chunks((frame_max as usize).saturating_sub(FRAME_OVERHEAD).max(1)) {
         out.extend_from_slice(&frame_header(FRAME_BODY, channel, chunk.len() as u32));
         out.extend_from_slice(chunk);
@@ -263,7 +280,9 @@ mod tests {
     fn with_offset(own: &Properties<'_>) -> Option<Vec<u8>> {
         let (mut head, mut out) = (Vec::new(), Vec::new());
         own.encode(&mut head);
-        put_place(&mut out, &head, PLACE).then_some(out)
+        let at = put_place(&mut out, &head, PLACE)?;
+        assert_eq!(out[at..at + 8], 77_u64.to_be_bytes());
+        Some(out)
     }
 
     #[test]

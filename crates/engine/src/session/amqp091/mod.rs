@@ -13,7 +13,9 @@ mod content;
 mod deliver;
 mod opening;
 mod publish;
+mod read;
 mod reading;
+mod runs;
 mod topology;
 mod transaction;
 
