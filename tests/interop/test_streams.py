@@ -138,6 +138,56 @@ def test_acknowledging_is_credit(channel: BlockingChannel, writer: BlockingChann
     assert [delivery.body for delivery in reader.wait(8)] == [b"%d" % number for number in range(8)]
 
 
+def test_any_delivery_of_a_run_can_be_settled(
+    channel: BlockingChannel, writer: BlockingChannel, stream: Stream
+) -> None:
+    """One from the middle, many, one given back, and in a transaction that is rolled back first."""
+    queue = stream()
+    publish(writer, queue, *[b"%d" % number for number in range(40)])
+    channel.basic_qos(prefetch_count=10)
+    consumer = Consumer(channel, queue, arguments={OFFSET: "first"})
+    consumer.wait(10)
+    channel.basic_ack(5)
+    channel.basic_nack(7)
+    consumer.wait(12)
+    channel.basic_ack(8, multiple=True)
+    consumer.wait(18)
+    channel.tx_select()
+    channel.basic_ack(12, multiple=True)
+    channel.tx_rollback()
+    channel.basic_ack(11)
+    channel.basic_ack(0, multiple=True)
+    channel.tx_commit()
+    consumer.wait(28)
+    channel.basic_cancel(consumer.tag)
+    channel.basic_ack(28, multiple=True)
+    channel.tx_commit()
+    assert consumer.bodies == [b"%d" % number for number in range(len(consumer.bodies))]
+    with channel_error(406):
+        channel.basic_ack(28)
+        channel.tx_commit()
+
+
+def test_runs_of_messages_that_are_not_alike(
+    channel: BlockingChannel, writer: BlockingChannel, stream: Stream, client10: Client10
+) -> None:
+    """Keys, properties, sizes and protocols that change from one message to the next, and back."""
+    queue = stream()
+    wanted: list[tuple[bytes, str | None, Any]] = []
+    for number in range(60):
+        body, kind = b"x" * (number % 4 // 2), ["a", "b", None][number % 3]
+        headers = {"n": number % 2} if number % 5 else {OFFSET: 99}
+        properties = pika.BasicProperties(type=kind, headers=headers, timestamp=7 if number % 7 else None)
+        writer.basic_publish("", queue, body, properties)
+        wanted.append((body, kind, number % 2 if number % 5 else None))
+    assert client10.send(client10.sender(f"/queues/{queue}"), data(b"by link")) == Delivery.ACCEPTED
+    reading = read(channel, queue, 61, x_stream_offset="first")
+    seen = [(one.body, one.properties.type, one.properties.headers.get("n")) for one in reading.deliveries]
+    assert seen[:60] == wanted
+    assert seen[60][0] == b"by link"
+    assert reading.offsets == list(range(61))
+
+
 def test_headers_and_keys_stay(channel: BlockingChannel, writer: BlockingChannel, stream: Stream) -> None:
     queue = stream()
     channel.queue_bind(queue, "amq.topic", "a.#")
