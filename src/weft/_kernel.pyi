@@ -352,7 +352,7 @@ class Engine:
         the last one without a bound.
         """
     def types(self, queue: int | None = None) -> list[tuple[str, int, tuple[int, int, int, int]]]:
-        """How long messages of each type wait, in a queue or on the node: (type, durations counted, quantiles as above)."""
+        """How long messages of each type wait, in a queue or on the node: (type, durations counted, quantiles)."""
     def matched(self, bindings: Sequence[object]) -> list[int | None]:
         """How many messages matched each of these bindings (with the attributes of `Bind`); None: there is none."""
     def trace(self, one_in: int) -> None:
