@@ -72,7 +72,11 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
             print(f"{member.name}: {error}", file=sys.stderr)
             code = 1
     if carry_out and surplus:
-        await until_flowing(made)
+        if not force and not await until_flowing(made):
+            print(
+                "some of the new routes do not carry yet: nothing was removed. Apply again to remove", file=sys.stderr
+            )
+            return 1
         code |= await remove(fabric, surplus, force=force)
     return code
 

@@ -30,10 +30,8 @@ REST_S = 1.0
 """Longer than messages are on their way between two nodes."""
 
 
-async def until_flowing(made: Sequence[tuple[Member, str]]) -> None:
-    """Wait until these routes carry; those that cannot now, since a node is away, are not waited for longer."""
-    if not made:
-        return
+async def until_flowing(made: Sequence[tuple[Member, str]]) -> bool:
+    """Wait until these routes carry; False if some do not after a while, since a node is away, say."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             for url in {member.url for member, _ in made}:
@@ -41,7 +39,8 @@ async def until_flowing(made: Sequence[tuple[Member, str]]) -> None:
                 while await _states(url, wanted) - {"flowing"}:  # noqa: ASYNC110 - a node tells when it is asked
                     await asyncio.sleep(PAUSE_S)
     except (TimeoutError, Unavailable, Refused):
-        return
+        return False
+    return True
 
 
 async def _states(url: str, names: set[str]) -> set[str]:

@@ -178,6 +178,32 @@ async def test_zookeeper_may_go_and_come_back(zookeeper: zookeepers.ZooKeeperSer
         await seen.until({"/w/presence": {"n": 1}, "/w/back": {"n": 2}}, 40)
 
 
+async def test_a_session_that_is_over_begins_anew(zookeeper: zookeepers.ZooKeeperServer) -> None:
+    """As after a long cut: what was ephemeral is there again, what was watched is still told, and what happened in
+    between too.
+    """
+    kazoo = pytest.importorskip("kazoo.client")
+    url = f"zookeeper://{zookeeper.hosts}/weft-{uuid4().hex}"
+    async with open_directory(url, "a") as one, open_directory(url, "b") as other:
+        await one.put("/w/presence", {"n": 1}, ephemeral=True)
+        seen = Seen()
+        await one.watch("/w", seen)
+        session = one._client.client_id  # type: ignore[attr-defined]
+        taker = kazoo.KazooClient(zookeeper.hosts, client_id=session)
+        await asyncio.to_thread(taker.start)
+        await asyncio.to_thread(taker.stop)  # which ends it for both
+        await asyncio.to_thread(taker.close)
+        await other.put("/w/meanwhile", {"n": 2})
+        await seen.until({"/w/presence": {"n": 1}, "/w/meanwhile": {"n": 2}}, 40)
+        async with asyncio.timeout(40):
+            while (entry := await other.get("/w/presence")) is None:  # noqa: ASYNC110 - nobody tells `other`
+                await asyncio.sleep(0.02)
+        assert entry.ephemeral
+        assert one._client.client_id != session  # type: ignore[attr-defined]
+        await other.put("/w/after", {"n": 3})
+        await seen.until({"/w/presence": {"n": 1}, "/w/meanwhile": {"n": 2}, "/w/after": {"n": 3}}, 40)
+
+
 async def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.directory.zookeeper.TIMEOUT_S", 0.3)
     directory = open_directory("zookeeper://127.0.0.1:1/weft", "a")

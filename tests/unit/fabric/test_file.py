@@ -27,14 +27,14 @@ def read(body: str) -> Fabric:
 
 def test_the_talks_network() -> None:
     fabric = load(PAYPAL)
-    assert len(fabric.members) == 7
+    assert len(fabric.members) == 9
     remote = fabric.members["remote-2"]
     assert (remote.tier, remote.listen.port) == ("core", 5684)
     assert [link["urls"] for link in remote.links] == [["amqp://127.0.0.1:5673"], ["amqp://127.0.0.1:5674"]]
     assert [link["urls"] for link in fabric.members["local-1"].links] == [
         ["amqp://127.0.0.1:5673", "amqp://127.0.0.1:5674"]
     ]
-    assert len(remote.routes) == 4
+    assert len(remote.routes) == 6
 
 
 def test_another_broker_is_linked_to_and_left_alone() -> None:
