@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-
 import weft
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
 from weft.cli.fabric import reconcile
