@@ -10,11 +10,9 @@ One query for all jobs, since each query costs a gigabyte and a Python process p
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -100,20 +98,18 @@ class Run:
         """One batch: all of it can be done again. That it is here says that the batches before are done for good."""
         self.check()
         self._tidy(batch)
-        # Small batches follow each other where messages are answered as they come: nobody waits for bronze then. Large
-        # ones are a backlog, and reading it from the source once for each job would take longer than keeping it first.
+        # Small batches follow each other where messages are answered as they come: nobody waits for bronze then, and
+        # it is written when the answers are on their way. Large ones are a backlog, and to read that from the source
+        # once for each job would take longer than to keep it first.
         is_small = self._progress.rows <= PROMPT_ROWS_MAX
         prompt = [job for job in self.settings.jobs if job.answer and is_small]
-        with ThreadPoolExecutor(1) as pool:
-            keep = functools.partial(self.store.bronze.write, rows, batch, is_small=is_small)
-            kept = pool.submit(keep) if self.settings.bronze else None
-            # Of few rows one task makes less work than two: nothing is shuffled then, and planned once.
-            for job in prompt:
-                self._do(job, rows.coalesce(1), batch)
-            stored = kept.result() if kept is not None else rows
+        for job in prompt:
+            self._do(job, _parted(rows, is_small), batch)
+        if self.settings.bronze:
+            rows = self.store.bronze.write(_parted(rows, is_small), batch, is_small=is_small)
         for job in self.settings.jobs:
             if job not in prompt:
-                self._do(job, stored.coalesce(1) if is_small else stored, batch)
+                self._do(job, _parted(rows, is_small), batch)
         self._tidy_bronze(batch)
         if not self.settings.once and time.monotonic() - self._gold_at > GOLD_EVERY_S:
             self.write_gold()
@@ -178,6 +174,11 @@ class Run:
         if time.monotonic() - self._bronze_at >= BRONZE_EVERY_S:
             self.store.bronze.drop(before, self.settings.keep)
             self._bronze_at = time.monotonic()
+
+
+def _parted(rows: DataFrame, is_small: bool) -> DataFrame:
+    """Of few rows one task makes less work than two: nothing is shuffled then."""
+    return rows.coalesce(1) if is_small else rows
 
 
 def _extra(job: Job, rows: DataFrame) -> list[str]:
