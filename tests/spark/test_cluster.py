@@ -29,62 +29,48 @@ def environment() -> dict[str, str]:
     return {**os.environ, **given}
 
 
-JAVA = [
-    "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{HOME}/jars/*",
-    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.lang.invoke", "java.nio", "java.util",
-                                                               "java.util.concurrent", "sun.nio.ch")),
-]  # fmt: skip
-"""How Spark's scripts would start its servers, without another Java that only tells them how."""
-BRIEF = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For programs that are over before the better of Java's compilers pays off."""
-
-
 @contextmanager
-def daemon(folder: Path, kind: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A master or worker."""
+def daemon(folder: Path, kind: str, *words: str, until: str) -> Iterator[str]:
+    """A master or worker; what its log says after the words it is waited for with."""
+    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *words]
     env = environment() | {"SPARK_WORKER_DIR": str(folder)}
     process = subprocess.Popen(
-        [*JAVA, f"org.apache.spark.deploy.{kind}", *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder,
-    )  # fmt: skip
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
+    )
     try:
-        yield process
+        assert process.stderr is not None
+        for line in process.stderr:
+            found = re.search(until, line)
+            if found:
+                break
+        else:
+            raise AssertionError(f"{kind} ended before it was ready")
+        yield found[0]
     finally:
         process.kill()
         process.communicate()
-
-
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if re.search(words, line):
-            return
-    raise AssertionError(f"{process.args} ended before it said {words}")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_spark_submit_on_a_cluster(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        port = str(peers.free_port())
-        url = f"spark://127.0.0.1:{port}"
-        words = ("--host", "127.0.0.1", "--webui-port", "0")
-        master = stack.enter_context(daemon(tmp_path, "master.Master", *words, "--port", port))
-        wait_for(master, "Starting Spark master")
-        workers = [
-            stack.enter_context(daemon(tmp_path, "worker.Worker", *words, "-c", "1", "-m", "512m", url))
-            for _ in range(2)
-        ]
         node = peers.start_weft(tmp_path / "node")
         stack.callback(node.stop)
         declare_stream(node, "orders")
         fill(node, "orders", [b"%d" % number for number in range(ROWS)])
         with channel(node) as opened:
             opened.queue_declare("copies", durable=True)
-        for worker in workers:
-            wait_for(worker, "Successfully registered with master")
+        port = str(peers.free_port())
+        words = ("--host", "127.0.0.1", "--port", port, "--webui-port", "0")
+        master = stack.enter_context(
+            daemon(tmp_path, "master.Master", *words, until=r"Starting Spark master at spark://\S+")
+        )
+        url = master.rpartition(" ")[2]
+        for _ in range(2):
+            words = ("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "512m", url)
+            stack.enter_context(daemon(tmp_path, "worker.Worker", *words, until="Successfully registered with master"))
         submit = [str(HOME / "bin" / "spark-submit"), "--master", url, "--executor-memory", "512m",
-                  "--driver-java-options", BRIEF, "--conf", f"spark.executor.extraJavaOptions={BRIEF}",
                   "--conf", "spark.driver.host=127.0.0.1", str(JOB), str(tmp_path / "node"),
                   f"amqp://{node.host}:{node.port}"]  # fmt: skip
         ran = subprocess.run(submit, capture_output=True, text=True, timeout=180, env=environment())

@@ -152,21 +152,22 @@ async def test_topics_both_ways(fabric: Fabric, clients: tuple[weft.Fabric, weft
         assert await collect(alerts, range(10, 20)) <= set(range(20))
 
 
-async def test_one_command_brings_a_queue_into_a_stream(
-    fabric: Fabric, clients: tuple[weft.Fabric, weft.Fabric], artemis: Artemis
-) -> None:
-    """The queue is empty afterwards, and what was in it can be read as Spark reads it, as often as anybody likes."""
-    _, there = clients
-    for number in range(20):
-        await there.send("payments", b"paid %d" % number, timeout_s=WAIT_S)
-    line = f"weft ingest --url {fabric.url('here')} {artemis.url} --queue payments"
-    assert "option('streams', 'payments')" in await asyncio.to_thread(fabric.command, line)
-    files = Files(str(fabric.folder / "here"))
+async def test_one_command_brings_a_queue_into_a_stream(tmp_path: Path, artemis: Artemis) -> None:
+    """What was in the queue can be read as Spark reads it, as often as anybody likes."""
+    wanted = [b"paid %d" % number for number in range(20)]
+    async with weft.connect(artemis.url) as there:
+        for body in wanted:
+            await there.send("payments", body, timeout_s=WAIT_S)
+    with Fabric(tmp_path) as fabric:
+        fabric.add("here")
+        line = f"weft ingest --url {fabric.url('here')} {artemis.url} --queue payments"
+        assert "option('streams', 'payments')" in await asyncio.to_thread(fabric.command, line)
+        files = Files(str(fabric.folder / "here"))
 
-    def bodies() -> list[bytes]:
-        (extent,) = files.extents(["payments"])
-        batches = files.read(extent, extent.first, extent.end, ["body"])
-        return [body for batch in batches for body in batch.column("body").to_pylist()]
+        def bodies() -> list[bytes]:
+            (extent,) = files.extents(["payments"])
+            batches = files.read(extent, extent.first, extent.end, ["body"])
+            return [body for batch in batches for body in batch.column("body").to_pylist()]
 
-    await asyncio.to_thread(until, lambda: len(bodies()) == 20, WAIT_S)
-    assert bodies() == bodies() == [b"paid %d" % number for number in range(20)]
+        await asyncio.to_thread(until, lambda: len(bodies()) == len(wanted), WAIT_S)
+        assert bodies() == bodies() == wanted
