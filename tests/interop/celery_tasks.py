@@ -8,6 +8,7 @@ environment. Rules: Celery's documentation.
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from celery import Celery, Task
@@ -58,3 +59,14 @@ def moment() -> float:
 @app.task(acks_late=True, reject_on_worker_lost=True)
 def late(x: int) -> int:
     return x
+
+
+@app.task(acks_late=True)
+def die_once(mark: str) -> str:
+    """Take the whole worker along, the first time."""
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return "survived"
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 import kombu
 import pytest
 from celery import Celery, chain, group
+from celery.exceptions import TaskRevokedError
 
 Name = Callable[..., str]
 RESULT_TIMEOUT_S = 20
@@ -113,6 +115,10 @@ class Worker:
         if self.process.poll() is None:
             self.process.terminate()
         assert self.process.wait(20) == 0, "".join(self.log)
+        self.join()
+
+    def join(self) -> None:
+        """The process has ended: so does the reading of its log."""
         self._reader.join()
 
 
@@ -234,12 +240,41 @@ def test_worker_events_are_published(app: Celery, worker: Worker) -> None:
     assert {"task-received", "task-started", "task-succeeded"} <= set(seen)
 
 
-def test_shutdown_by_remote_control(broker: Any, app: Celery) -> None:
-    name = f"{app.conf.task_default_queue}.leaving"
-    leaving = Worker(broker, name)
-    leaving.wait_ready()
-    app.control.shutdown(destination=[leaving.name])
-    leaving.process.wait(20)
-    leaving.end()
+def test_revoked_task_is_not_run(app: Celery, worker: Worker) -> None:
+    task_id = str(uuid.uuid4())
+    revoked = app.control.revoke(task_id, destination=[worker.name], reply=True, timeout=5)
+    assert "ok" in revoked[0][worker.name]
+    with pytest.raises(TaskRevokedError):
+        send(app, "add", 1, 1, task_id=task_id).get(timeout=RESULT_TIMEOUT_S)
+
+
+def test_rate_limit(app: Celery, worker: Worker) -> None:
+    def limit(rate: str) -> None:
+        told = app.control.rate_limit("celery_tasks.moment", rate, destination=[worker.name], reply=True, timeout=5)
+        assert "ok" in told[0][worker.name]
+
+    limit("5/s")
+    moments = sorted(each.get(timeout=RESULT_TIMEOUT_S) for each in [send(app, "moment") for _ in range(3)])
+    limit("0")
+    assert moments[-1] - moments[0] > 0.3
+
+
+def test_a_task_outlives_the_worker_that_was_killed(broker: Any, app: Celery, worker: Worker, tmp_path: Path) -> None:
+    name = f"{app.conf.task_default_queue}.mortal"
+    mortal = Worker(broker, name)
+    mortal.wait_ready()
+    result = send(app, "die_once", str(tmp_path / "died"), queue=name)
+    assert mortal.process.wait(30) == -signal.SIGKILL
+    mortal.join()
+    added = app.control.add_consumer(name, destination=[worker.name], reply=True, timeout=5)
+    assert "ok" in added[0][worker.name]
+    assert result.get(timeout=RESULT_TIMEOUT_S) == "survived"
+    app.control.cancel_consumer(name, destination=[worker.name], reply=True, timeout=5)
     with app.connection_for_write() as connection:
         connection.default_channel.queue_delete(name)
+
+
+def test_shutdown_by_remote_control(app: Celery, worker: Worker) -> None:
+    """The last test: the worker of all the others goes."""
+    app.control.shutdown(destination=[worker.name])
+    assert worker.process.wait(30) == 0

@@ -18,6 +18,8 @@ const ACCOUNT_BYTES_MIN: u64 = 256 << 10;
 #[derive(Debug)]
 pub struct Ledger {
     used: Cell<u64>,
+    /// What messages take of it that have not come to their end.
+    unfinished: Cell<u64>,
     max: u64,
 }
 
@@ -28,6 +30,7 @@ pub struct Account {
     /// The connection's account, if this is a link's.
     parent: Option<Rc<Self>>,
     used: Cell<u64>,
+    unfinished: Cell<u64>,
     messages: Cell<u32>,
 }
 
@@ -38,9 +41,14 @@ pub struct Charge {
     bytes: u64,
 }
 
+/// The entry of a message whose end has not come yet. All of them together have half of the memory: who holds parts of
+/// messages and never ends them must not stop those who do, nor wait for memory that only others like it could free.
+#[derive(Debug)]
+pub struct Unfinished(Charge);
+
 impl Ledger {
     pub fn new(max: u64) -> Rc<Self> {
-        Rc::new(Self { used: Cell::new(0), max: max.max(1) })
+        Rc::new(Self { used: Cell::new(0), unfinished: Cell::new(0), max: max.max(1) })
     }
     pub fn used(&self) -> u64 {
         self.used.get()
@@ -52,7 +60,8 @@ impl Ledger {
         self.open(None)
     }
     fn open(self: &Rc<Self>, parent: Option<Rc<Account>>) -> Rc<Account> {
-        Rc::new(Account { ledger: Rc::clone(self), parent, used: Cell::new(0), messages: Cell::new(0) })
+        let (used, unfinished, messages) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Rc::new(Account { ledger: Rc::clone(self), parent, used, unfinished, messages })
     }
 }
 
@@ -80,17 +89,33 @@ impl Account {
         Charge { account: Rc::clone(self), bytes }
     }
 
-    /// Must this writer wait?
+    /// Writes the part of a message that is here.
+    pub fn charge_part(self: &Rc<Self>, bytes: u64) -> Unfinished {
+        let charge = self.charge(bytes);
+        for place in [&self.unfinished, &self.ledger.unfinished] {
+            place.set(place.get() + charge.bytes);
+        }
+        Unfinished(charge)
+    }
+
+    /// Must this writer wait? Not for what it could not end then.
     #[inline]
     pub fn over(&self) -> bool {
         let free = self.ledger.max.saturating_sub(self.ledger.used.get());
-        self.used.get() > free && (self.used.get() > ACCOUNT_BYTES_MIN || free == 0)
+        let own = self.finished();
+        own > free && (own > ACCOUNT_BYTES_MIN || free == 0)
+    }
+
+    #[inline]
+    fn finished(&self) -> u64 {
+        self.used.get() - self.unfinished.get()
     }
 
     /// May a writer that waited go on? Later than `!over`, so that it does not flap.
     pub fn under(&self) -> bool {
         let free = self.ledger.max.saturating_sub(self.ledger.used.get());
-        free > 0 && (self.used.get() <= free - free / 5 || self.used.get() <= ACCOUNT_BYTES_MIN)
+        let own = self.finished();
+        free > 0 && (own <= free - free / 5 || own <= ACCOUNT_BYTES_MIN)
     }
 
     pub fn used(&self) -> u64 {
@@ -107,6 +132,35 @@ impl Charge {
     /// The same charge on another account.
     pub fn again_on(&self, account: &Rc<Account>) -> Self {
         account.charge(self.bytes - MESSAGE_OVERHEAD_BYTES)
+    }
+}
+
+impl Unfinished {
+    /// There is more to come.
+    pub fn grow(&mut self, bytes: u64) {
+        let account = Rc::clone(&self.0.account);
+        *self = account.charge_part(bytes);
+    }
+
+    /// The whole message is here.
+    pub fn finish(self) -> Charge {
+        self.0.again()
+    }
+
+    /// Have unfinished messages taken their half, of which this is not the only one?
+    pub fn is_too_much(&self) -> bool {
+        let ledger = &self.0.account.ledger;
+        let all = ledger.unfinished.get();
+        all > ledger.max / 2 && all > self.0.bytes
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let account = &self.0.account;
+        for place in [&account.unfinished, &account.ledger.unfinished] {
+            place.set(place.get() - self.0.bytes);
+        }
     }
 }
 

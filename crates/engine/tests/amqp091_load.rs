@@ -364,3 +364,33 @@ fn a_publisher_is_told_of_a_disk_that_is_slow_for_long_or_refuses() {
     node.settle();
     assert_eq!(told(&mut client, &mut node), ["connection.blocked"], "an alarm is told at once");
 }
+
+#[test]
+fn messages_that_never_end_take_half_of_the_memory_and_stop_nobody() {
+    let mut node = Node::new(Limits { memory_bytes_max: 8 << 20, ..Limits::default() }, 7);
+    let mut calm = Client::connect(&mut node);
+    calm.declare(&mut node, "q", |_| ());
+    let whole = messages(1, b"", b"q", &vec![0; 1_000_000]);
+    let half = &whole[..whole.len() - 9];
+    let mut halves: Vec<Client> = (0..20).map(|_| Client::connect(&mut node)).collect();
+    let mut refused = 0;
+    for client in &mut halves {
+        node.feed(client.conn, half);
+        let close = |item: &Item| matches!(item.method(), Method::ChannelClose { reply_code: 311, .. });
+        refused += usize::from(client.read(&mut node).iter().any(close));
+    }
+    assert!((14..18).contains(&refused), "{refused}");
+    assert!((3 << 20..5 << 20).contains(&node.engine.stats()["memory_bytes"]));
+    calm.publish(&mut node, "", "q", &[0; 1_000]);
+    assert!(!node.peers[&calm.conn].paused);
+    assert_eq!(node.queue("q").0, 1);
+    node.feed(halves[0].conn, &whole[whole.len() - 9..]);
+    assert_eq!(node.queue("q").0, 2, "who had come so far may end");
+    halves.iter().for_each(|client| node.close(client.conn));
+    // One that is alone may take more.
+    let large = messages(1, b"", b"q", &vec![0; 5_000_000]);
+    node.feed(calm.conn, &large[..large.len() - 9]);
+    assert!(!node.peers[&calm.conn].paused, "it could not end");
+    node.feed(calm.conn, &large[large.len() - 9..]);
+    assert_eq!(node.queue("q").0, 3);
+}

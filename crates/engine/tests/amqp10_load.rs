@@ -4,8 +4,9 @@
 //! and queues are compared. It must never measure real time. Rules: `limits.rs`, AMQP 1.0 section 2.7.4 (echo).
 
 use weft_engine::Limits;
-use weft_sim::{Client10, Node};
-use weft_wire::amqp10::{Flow, Performative, encode};
+use weft_sim::{Client10, Node, Said};
+use weft_wire::amqp10::frame::{FrameKind, begin_frame, end_frame};
+use weft_wire::amqp10::{Composite, Flow, Performative, Transfer, encode};
 
 const OUTPUT_BYTES_MAX: usize = 10_000;
 
@@ -52,4 +53,27 @@ fn a_slow_receiver_gets_what_it_can_take_and_the_rest_stays_in_the_queue() {
     let said = slow.read(&mut node);
     let got = said.iter().filter(|said| matches!(said.performative(), Some((Performative::Transfer(_), _)))).count();
     assert_eq!((got, node.queue("q").0), (100, 0));
+}
+
+#[test]
+fn messages_that_never_end_take_half_of_the_memory() {
+    let mut node = Node::new(Limits { memory_bytes_max: 8 << 20, ..Limits::default() }, 7);
+    let mut refused = 0;
+    for _ in 0..20 {
+        let mut client = Client10::connect(&mut node);
+        client.attach_sender(&mut node, "s", 0, Some("q"));
+        let mut bytes = Vec::new();
+        for number in 0..16 {
+            let (delivery_id, delivery_tag) = ((number == 0).then_some(0), (number == 0).then_some(&b"t"[..]));
+            let mark = begin_frame(&mut bytes, FrameKind::Amqp, 0);
+            Transfer { delivery_id, delivery_tag, more: true, ..Transfer::default() }.encode(&mut bytes);
+            bytes.extend_from_slice(&[0; 60_000]);
+            end_frame(&mut bytes, mark);
+        }
+        node.feed(client.conn, &bytes);
+        let detach = |said: &Said| matches!(said.performative(), Some((Performative::Detach(_), _)));
+        refused += usize::from(client.read(&mut node).iter().any(detach));
+    }
+    assert!((14..18).contains(&refused), "{refused}");
+    assert!((3 << 20..5 << 20).contains(&node.engine.stats()["memory_bytes"]));
 }

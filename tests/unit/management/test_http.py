@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import weft
 from weft.config import parse
+from weft.management.http import patience
 
 from .conftest import Browser
 
@@ -318,3 +320,28 @@ async def test_rabbitmqadmin(served: weft.Node, tmp_path: Path) -> None:
         run("delete", "user", "name=ann")
 
     await asyncio.to_thread(session)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /api/overview HTTP/1.1\r\nX-Slow: "], ids=["nothing", "half a head"])
+async def test_who_never_asks_is_cut_off(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(patience, "HEAD_S", 0.05)
+    async with weft.Node(configuration=parse(CONFIG)) as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.http_port)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
+
+
+async def test_who_has_asked_may_ask_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "IDLE_S", 0.05)
+    async with weft.Node(configuration=parse(CONFIG)) as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.http_port)
+        for _ in range(2):
+            writer.write(b"GET /api/openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+            await reader.readexactly(int(length.split(b":")[1]))
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()

@@ -21,6 +21,7 @@ from weft.management.amqp import status_of
 from weft.management.caller import Caller
 from weft.management.http import access, metrics, node, objects, own, parameters, policies
 from weft.management.http.openapi import describe
+from weft.management.http.patience import Patience
 from weft.management.http.request import BODY_BYTES_MAX, Ask, Web, failed, told
 from weft.management.http.route import Route
 from weft.management.manager import Manager
@@ -50,6 +51,8 @@ class WebServer:
         self._web = Web(manager, peers, Rates())
         self._others: list[tuple[str, _Serve, _End]] = []
         self._runner: web.AppRunner | None = None
+        self._patience: Patience | None = None
+        self._listener: asyncio.Server | None = None
         self._description = describe(ROUTES, manager.host.version)
         self.port = 0
         """The port it listens on, once it was started."""
@@ -60,7 +63,7 @@ class WebServer:
 
     async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
         """Listen; Unavailable if that cannot be."""
-        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_known])
+        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._timed, _known])
         for route in ROUTES:
             serve = self._serve(route)
             app.router.add_route(route.method, route.path, serve)
@@ -75,17 +78,34 @@ class WebServer:
         app.router.add_get("/metrics/per-object", self._queue_metrics)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        server = self._runner.server
+        assert server is not None
+        self._patience = Patience(server)
         try:
-            await site.start()
+            loop = asyncio.get_running_loop()
+            self._listener = await loop.create_server(self._patience.connect, host, port, ssl=tls)
         except OSError as error:
             raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Serve nothing more."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._patience is not None:
+            self._patience.close()
+
+    @web.middleware
+    async def _timed(self, request: web.Request, handler: _Serve) -> web.StreamResponse:
+        """Nobody hurries a request that is being served."""
+        assert self._patience is not None
+        self._patience.begin(request)
+        try:
+            return await handler(request)
+        finally:
+            self._patience.end(request)
 
     def _serve(self, route: Route) -> _Serve:
         async def serve(request: web.Request) -> web.StreamResponse:

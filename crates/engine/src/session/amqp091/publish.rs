@@ -17,7 +17,7 @@ use super::{Fault, Session, Step, Stepped, show};
 use crate::broker::{Broker, Published, Waiter};
 use crate::conn::Io;
 use crate::event::{Access, Resource};
-use crate::memory::MESSAGE_OVERHEAD_BYTES;
+use crate::memory::{MESSAGE_OVERHEAD_BYTES, Unfinished};
 use crate::message::{Body, Gatherer, Kind, Message, Name, Traits};
 use crate::routing::ExchangeId;
 use crate::routing::matches::Trail;
@@ -47,6 +47,7 @@ pub(super) struct Incoming {
     head: Option<(Box<[u8]>, u64)>,
     /// The properties again, and the body behind them.
     bytes: Gatherer,
+    charge: Unfinished,
 }
 
 impl Incoming {
@@ -91,7 +92,8 @@ impl Session {
             return Ok(Step::Done(used));
         }
         if let Some(channel) = self.channel(number) {
-            channel.incoming = Some(Incoming { mandatory, head: None, bytes: Gatherer::default() });
+            let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
+            channel.incoming = Some(Incoming { mandatory, head: None, bytes, charge });
         }
         Ok(Step::Done(0))
     }
@@ -217,6 +219,12 @@ impl Session {
             return Err(Fault::connection(reply::FRAME_ERROR, text));
         }
         incoming.bytes.push(frame.payload, incoming.bytes.len() + missing as usize);
+        incoming.charge.grow(incoming.bytes.len() as u64);
+        if incoming.charge.is_too_much() {
+            channel.incoming = None;
+            let text = "unfinished messages take too much memory, try again later";
+            return Err(Fault::channel(reply::CONTENT_TOO_LARGE, text));
+        }
         self.complete(io, broker, frame.channel)
     }
 

@@ -16,7 +16,7 @@ use super::settle::{Posted, Told, Verdict};
 use super::{Fault, Place, Session, no_session};
 use crate::broker::Broker;
 use crate::conn::Io;
-use crate::memory::Charge;
+use crate::memory::Unfinished;
 use crate::message::{Body, Gatherer};
 
 /// How much of a gathered message is looked at first to find its head; doubled until it is there.
@@ -39,7 +39,7 @@ pub(super) struct Partial {
     pub tag: Box<[u8]>,
     delivery: Delivery,
     bytes: Gatherer,
-    charge: Charge,
+    charge: Unfinished,
     /// Nobody here knows it: its frames are only counted.
     ignored: bool,
 }
@@ -182,7 +182,7 @@ impl Session {
             },
             (None, Some(delivery)) => {
                 self.transactions.begin_half(delivery.transaction, place);
-                let (bytes, charge) = (Gatherer::default(), io.account.charge(0));
+                let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
                 Box::new(Partial { tag: tag.into(), delivery, bytes, charge, ignored: false })
             }
             (None, None) => return Ok(()),
@@ -208,7 +208,11 @@ impl Session {
         }
         partial.delivery.settled |= transfer.settled.unwrap_or(false);
         partial.bytes.push(payload, 0);
-        partial.charge = io.account.charge(len);
+        partial.charge.grow(len);
+        if partial.charge.is_too_much() {
+            let text = "unfinished messages take too much memory, try again later";
+            return Err(Fault::link(place.1, condition::RESOURCE_LIMIT_EXCEEDED, text));
+        }
         if transfer.more {
             inlet.partial = Some(partial);
             return Ok(());
@@ -217,7 +221,7 @@ impl Session {
         let (prefix, head) = gathered_head(&bytes).map_err(|error| undecodable(place.1, error))?;
         let head_bytes = &prefix[..head.body_start as usize];
         let body = bytes.finish(head_bytes.len());
-        self.take_message(io, broker, place, delivery, head_bytes, head, body, charge)
+        self.take_message(io, broker, place, delivery, head_bytes, head, body, charge.finish())
     }
 
     /// The peer takes up a delivery from before the link was suspended: it goes on, or gets the answer that the peer
@@ -257,7 +261,7 @@ impl Session {
             self.owe(place.0);
         }
         delivery.settled = true;
-        let (bytes, charge) = (Gatherer::default(), io.account.charge(0));
+        let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
         Ok(Some(Box::new(Partial { tag: Box::default(), delivery, bytes, charge, ignored: true })))
     }
 
