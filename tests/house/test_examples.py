@@ -14,6 +14,7 @@ TIMEOUT_S = 55
 SLOW_S = {"pipeline.py": 175, "loop.py": 175, "hundred.py": 175}
 """Starting Spark, or a hundred nodes, takes a while where much else runs."""
 SAYS = {
+    "follow.py": ["campus follows temperature.#: 11.3 °C", "they follow no more: nothing travels"],
     "trio_driver.py": ["3 accepted", "three"],
     "zeromq.py": ["1² = 1, 2² = 4, 3² = 9", "10² = 100, 11² = 121, 12² = 144"],
 }
