@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
     connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
     theirs = connection.channel()
     theirs.confirm_delivery()
-    for queue in ("to.weft", "from.weft"):
+    for queue in ("to.weft", "from.weft", "noc"):
         theirs.queue_declare(queue, durable=True)
     theirs.exchange_declare("events", "topic", durable=True)
     theirs.queue_bind("from.weft", "events", "#")
@@ -45,7 +46,11 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
         fabric.command(f"weft route {weft} add static rabbit --exchange events --key news.today --push --name pushed")
         fabric.command(f"weft route {weft} add dynamic rabbit --exchange events --name reflected")
         fabric.command(f"weft route {weft} add static rabbit --exchange events --key news.* --push --name pattern")
+        ours.queue_declare("to.noc", durable=True)
+        ours.queue_bind("to.noc", "weft.events", "queue.created.*.watched.*")
+        fabric.command(f"weft route {weft} add queue rabbit --queue to.noc --key noc --push --name events")
         states = {"pulled": "flowing", "pushed": "flowing", "reflected": "comparing", "pattern": "refused"}
+        states["events"] = "flowing"
         until(lambda: {row["name"]: row["state"] for row in fabric.rows("here", "route")} == states)
         causes = {row["name"]: row["cause"] for row in fabric.rows("here", "route")}
         assert "use static routes, or name its management" in causes["reflected"]
@@ -59,6 +64,9 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
         assert _drain(theirs, "from.weft", 100) == [(f"out {n}".encode(), str(n)) for n in range(100)]
         assert theirs.basic_get("from.weft")[0] is None
         until(lambda: theirs.queue_declare("to.weft", passive=True).method.message_count == 0)
+        ours.queue_declare("watched")
+        told = [json.loads(body)["object"] for body, _ in _drain(theirs, "noc", 1)]
+        assert told == ["watched"], "events reach another messaging network"
     connection.close()
 
 

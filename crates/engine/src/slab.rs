@@ -15,28 +15,34 @@ pub struct Id<T>(u64, PhantomData<fn() -> T>);
 
 impl<T> Id<T> {
     /// The id as a plain number, for peers and for Python.
+    #[inline]
     pub fn raw(self) -> u64 {
         self.0
     }
     /// The id behind a number from outside; it finds nothing if it never was one.
+    #[inline]
     pub fn from_raw(raw: u64) -> Self {
         Self(raw, PhantomData)
     }
+    #[inline]
     fn slot(self) -> usize {
         (self.0 & 0xFFFF_FFFF) as usize
     }
+    #[inline]
     fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
 impl<T> Clone for Id<T> {
+    #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 impl<T> Copy for Id<T> {}
 impl<T> PartialEq for Id<T> {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }

@@ -42,6 +42,8 @@ CLASSES = (
             Field("returned", "integer", "Deliveries that came back.", "counter"),
             Field("redelivered", "integer", "Deliveries of messages that were delivered before.", "counter"),
             Field("unroutable", "integer", "Messages that no queue took.", "counter"),
+            Field("committed", "integer", "Transactions that were carried out, of either protocol.", "counter"),
+            Field("rolled_back", "integer", "Transactions that were undone, by request, with their connection, or because they could not be carried out.", "counter"),
             Field("dead_lettered", "integer", "Messages sent on to a dead-letter exchange.", "counter"),
             Field("expired", "integer", "Messages whose time ran out in a queue.", "counter"),
             Field("duplicate", "integer", "Messages that a barrier held back.", "counter"),

@@ -160,6 +160,9 @@ async def test_a_connection_is_closed_by_request(node: weft.Node, console: Conso
 
 
 async def test_requests_that_make_no_sense(console: Console) -> None:
+    before = (await console.ask("QUERY", entityType="queue"))[1]["total"]
+    assert (await console.ask("CREATE", type="queue", name=""))[0] == 400
+    assert (await console.ask("QUERY", entityType="queue"))[1]["total"] == before
     assert (await console.ask("QUERY"))[0] == 400
     assert (await console.ask("QUERY", entityType="ghost"))[0] == 404
     assert (await console.ask("READ", type="queue"))[0] == 400

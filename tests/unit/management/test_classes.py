@@ -55,7 +55,7 @@ ELSEWHERE = {
     ("node", "started"),  # before anybody can listen: a log line
     ("queue", "undecided"),  # needs a link that is lost with messages on it
     *((name, kind) for name in ("uplink", "route") for kind in ("up", "down")),  # tests/unit/network/test_events.py
-    *ALARMS,
+    *ALARMS,  # tests/unit/management/test_events.py
 }
 """What one quiet node does not tell."""
 WANTED = {(name, kind) for name, kinds in TOLD.items() for kind in kinds}

@@ -86,6 +86,27 @@ async def test_exchanges_connections_and_links_count(
     assert user["connections"] == 2
 
 
+async def test_transactions_are_counted_as_they_end(node: weft.Node, console: Console) -> None:
+    async def counted() -> tuple[int, int, int]:
+        _, row = await console.ask("READ", type="node", name="here")
+        return row["committed"], row["rolled_back"], (await console.ask("READ", type="queue", name="paid"))[1]["ready"]
+
+    node.declare_queue("paid")
+    connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
+    channel = await connection.channel(publisher_confirms=False)
+    for is_good in (True, False, True):
+        transaction = channel.transaction()
+        await transaction.select()
+        await channel.default_exchange.publish(aio_pika.Message(b"x"), routing_key="paid")
+        await (transaction.commit() if is_good else transaction.rollback())
+    await connection.close()
+    assert await counted() == (2, 1, 2)
+    url = f"amqp://127.0.0.1:{node.ports[0]}"
+    async with weft.connect(url) as fabric, fabric.session() as session, session.transaction() as transaction:
+        await transaction.send(session.sender("paid"), b"x")
+    assert await counted() == (3, 1, 3)
+
+
 async def test_latencies(node: weft.Node, console: Console) -> None:
     for size in (10, 10, 2_000):
         await node.send("slow", b"x" * size)

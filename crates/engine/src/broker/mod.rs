@@ -127,6 +127,9 @@ pub struct Totals {
     pub looped: u64,
     /// Messages that were in doubt for too long and went on.
     pub undecided: u64,
+    /// Transactions that were carried out, and that were not.
+    pub committed: u64,
+    pub rolled_back: u64,
 }
 
 /// What peers are offered until Python says otherwise.

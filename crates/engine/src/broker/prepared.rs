@@ -174,6 +174,8 @@ impl Broker {
         }
         self.end_holds(prepared.holds, commit);
         self.commit();
+        self.totals.committed += u64::from(commit);
+        self.totals.rolled_back += u64::from(!commit);
         Ok(())
     }
 

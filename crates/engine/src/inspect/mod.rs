@@ -128,6 +128,8 @@ impl Engine {
             ("returned", totals.returned),
             ("settled", totals.settled),
             ("undecided", totals.undecided),
+            ("committed", totals.committed),
+            ("rolled_back", totals.rolled_back),
             ("unroutable", totals.unroutable),
             ("unsettled", unsettled),
             ("unsynced", unsynced),
@@ -236,8 +238,10 @@ impl Engine {
     }
 }
 
-/// The columns of a channel or session.
-const SESSIONS: &[(&str, fn(&Part) -> Cell)] = &[
+/// A column of a channel or session: its name, and how it is read.
+type SessionColumn = (&'static str, fn(&Part) -> Cell);
+
+const SESSIONS: &[SessionColumn] = &[
     ("number", |part| Cell::Number(part.number.into())),
     ("consumers", |part| Cell::Number(part.links as u64)),
     ("unsettled", |part| Cell::Number(part.unsettled as u64)),

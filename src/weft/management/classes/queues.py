@@ -65,6 +65,8 @@ class Queues(Provider):
         return row
 
     async def create(self, caller: Caller, vhost: str, name: str, values: Values) -> str:
+        if not name:
+            raise Refused("a queue needs a name", 400)
         caller.need("configure", vhost, name)
         arguments = values.get("arguments") or {}
         dead_letters = arguments.get("x-dead-letter-exchange")

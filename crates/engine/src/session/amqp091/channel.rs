@@ -180,7 +180,7 @@ impl Session {
             Method::ConfirmSelect { no_wait } => self.on_confirm_select(io, number, no_wait)?,
             Method::TxSelect => self.on_tx_select(io, number)?,
             Method::TxCommit => self.on_tx_commit(io, broker, number)?,
-            Method::TxRollback => self.on_tx_rollback(io, number)?,
+            Method::TxRollback => self.on_tx_rollback(io, broker, number)?,
             method => return self.on_topology(io, broker, number, method),
         }
         Ok(Step::Done(0))

@@ -47,6 +47,7 @@ impl Session {
             self.settle_tag(broker, number, tag, outcome);
         }
         broker.commit();
+        broker.totals.committed += 1;
         io.direct &= broker.store.is_none();
         io.promise(number, |out| Method::TxCommitOk.encode_frame(number, out));
         if broker.store.is_some() {
@@ -56,8 +57,9 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn on_tx_rollback(&mut self, io: &mut Io, number: u16) -> Result<(), Fault> {
+    pub(super) fn on_tx_rollback(&mut self, io: &mut Io, broker: &mut Broker, number: u16) -> Result<(), Fault> {
         let transaction = self.take_transaction(number)?;
+        broker.totals.rolled_back += 1;
         if let Some(channel) = self.channel(number) {
             for (tag, _) in transaction.settled {
                 if let Some(held) = channel.unacked.get_mut(tag) {

@@ -302,6 +302,7 @@ impl Session {
             }
         }
         broker.commit();
+        broker.totals.committed += 1;
         io.direct &= broker.store.is_none();
         Verdict::Accepted
     }
@@ -352,6 +353,7 @@ impl Session {
     /// are nobody's.
     fn roll_back(&mut self, io: &mut Io, broker: &mut Broker, id: u64) {
         let Some(transaction) = self.take_transaction(id) else { return };
+        broker.totals.rolled_back += 1;
         for Retired { number, id, held, settled, acquired, .. } in transaction.retired {
             let is_there = |link: &mut Link| matches!(link, Link::Out(outlet) if outlet.number == held.link);
             let channel = self.channel(number).filter(|_| !settled && !acquired);
