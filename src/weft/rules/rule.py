@@ -47,7 +47,7 @@ class Rule:
     for_s: float = 0.0
     """The threshold must be passed for so long."""
     event: str = ""
-    """A pattern over events (`link.down.#`); such a rule has no threshold and fires with each."""
+    """A pattern over events (`uplink.down.#`); such a rule has no threshold and fires with each."""
     severity: Severity = "warning"
     actions: tuple[str, ...] = ("log",)
 
