@@ -45,8 +45,14 @@ def test_the_slides(fabric: Fabric) -> None:
     assert "exists already" in fabric.command(SLIDES.split("\n")[3], code=1)
     assert "Duplicate Route" in fabric.command(RESPONSES, code=1)
     fabric.command(RESPONSES + " -q")
+    # The other way over the same link: the remote's replies for clients of the gateway.
+    fabric.command("qpid-route -s dynamic add localhost:{gateway} localhost:{remote} service_res.direct")
+    assert "not permitted" in fabric.command("qpid-route link add localhost:{remote} localhost:{remote}", code=1)
     assert "user.lifecycle.request" in fabric.command("qpid-route route list localhost:{remote}")
-    fabric.until_flowing("remote", 2)
+    fabric.until_flowing("remote", 3)
+    drawn = fabric.command("qpid-route route map localhost:{gateway}")
+    assert "-> dynamic service_res.direct" in drawn
+    assert "<- dynamic service_res.direct" in drawn
 
     gateway, remote = fabric.channel("gateway", confirms=True), fabric.channel("remote")
     gateway.basic_publish("service_gateway.direct", "user.lifecycle.request", b"hello")

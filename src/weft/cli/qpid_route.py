@@ -9,19 +9,23 @@ Rule: qpid-route of qpid-cpp, as the talk uses it (docs/reference/fabric.md); ex
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Sequence
 
 from weft.cli import remote
+from weft.cli.map import crawl
 from weft.client.management import Management, Row
+from weft.fabric.draw import text
 from weft.federation.records import CREDIT_DEFAULT, CREDIT_MAX, parse_url
 from weft.model.errors import Refused, WeftError
 
-USAGE = """qpid-route [OPTIONS] dynamic add|del DEST SRC EXCHANGE [TAG] [EXCLUDE]
-       qpid-route [OPTIONS] route add|del DEST SRC EXCHANGE KEY [TAG] [EXCLUDE]
-       qpid-route [OPTIONS] queue add|del DEST SRC EXCHANGE QUEUE
+USAGE = """qpid-route [OPTIONS] dynamic add|del DEST SRC EXCHANGE [TAG] [EXCLUDE] [MECHANISM]
+       qpid-route [OPTIONS] route add|del DEST SRC EXCHANGE KEY [TAG] [EXCLUDE] [MECHANISM]
+       qpid-route [OPTIONS] queue add|del DEST SRC EXCHANGE QUEUE [MECHANISM]
        qpid-route [OPTIONS] route list|flush [DEST]
-       qpid-route [OPTIONS] link add|del DEST SRC
+       qpid-route [OPTIONS] route map [BROKER]
+       qpid-route [OPTIONS] link add|del DEST SRC [MECHANISM]
        qpid-route [OPTIONS] link list [DEST]
 A broker is [user/password@]host[:port], or a url."""
 HERE = "localhost:5672"
@@ -52,17 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = rest.pop(0) if rest else ""
     try:
         match kind, command, rest:
-            case "queue", "add" | "del", [destination, source, exchange, queue]:
+            case "queue", "add" | "del", [destination, source, exchange, queue, *rest] if len(rest) <= 1:
                 values = {"kind": "queue", "exchange": exchange, "queue": queue}
                 return _route(options, command, destination, source, values)
-            case "route", "add" | "del", [destination, source, exchange, key, *tags] if len(tags) <= 2:
+            case "route", "add" | "del", [destination, source, exchange, key, *rest] if len(rest) <= 3:
                 values = {"kind": "static", "exchange": exchange, "key": key}
                 return _route(options, command, destination, source, values)
-            case "dynamic", "add" | "del", [destination, source, exchange, *tags] if len(tags) <= 2:
+            case "dynamic", "add" | "del", [destination, source, exchange, *rest] if len(rest) <= 3:
                 return _route(options, command, destination, source, {"kind": "dynamic", "exchange": exchange})
             case "route", "list" | "flush", _ if len(rest) <= 1:
                 return _list_or_flush(options, command, rest[0] if rest else HERE)
-            case "link", "add" | "del", [destination, source]:
+            case "route", "map", _ if len(rest) <= 1:
+                print(text(asyncio.run(crawl(remote.broker_url(rest[0] if rest else HERE)))))
+                return 0
+            case "link", "add" | "del", [destination, source, *rest] if len(rest) <= 1:
                 return _link(options, command, destination, source)
             case "link", "list", _ if len(rest) <= 1:
                 return _list_links(options, rest[0] if rest else HERE)
@@ -82,11 +89,15 @@ def _link_name(broker: str) -> str:
     return str(parse_url(remote.broker_url(broker)))
 
 
-def _route(options: argparse.Namespace, command: str, destination: str, source: str, values: Row) -> int:
-    owner, peer = (source, destination) if options.src_local else (destination, source)
+def _link_to(peer: str, owner: str) -> str:
     if _link_name(owner) == _link_name(peer):
         raise Refused("linking a broker to itself is not permitted")
-    link = _link_name(peer)
+    return _link_name(peer)
+
+
+def _route(options: argparse.Namespace, command: str, destination: str, source: str, values: Row) -> int:
+    owner, peer = (source, destination) if options.src_local else (destination, source)
+    link = _link_to(peer, owner)
     values = {
         **values,
         "link": link,
@@ -95,7 +106,8 @@ def _route(options: argparse.Namespace, command: str, destination: str, source: 
         "durable": options.durable,
     }
     what = values.get("queue") or values.get("key") or ""
-    name = ":".join(part for part in (link, str(values["kind"]), str(values["exchange"]), str(what)) if part)
+    way = "push" if options.src_local else ""  # one node may have both, over one link
+    name = ":".join(part for part in (link, way, str(values["kind"]), str(values["exchange"]), str(what)) if part)
 
     async def work(management: Management) -> int:
         known = await management.find("route", name)
@@ -131,7 +143,7 @@ def _duplicate(options: argparse.Namespace, name: str) -> int:
 
 
 def _link(options: argparse.Namespace, command: str, destination: str, source: str) -> int:
-    link = _link_name(source)
+    link = _link_to(source, destination)
 
     async def work(management: Management) -> int:
         if command == "del":

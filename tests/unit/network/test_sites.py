@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import weft
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
 from weft.server import Node
 
@@ -74,3 +75,45 @@ async def test_queues_stay_at_their_site_and_exchanges_are_everywhere(tmp_path: 
         files = [path.read_bytes() for path in (tmp_path / site).rglob("*") if path.is_file()]
         named = [name for name in SITES if any(f"desk.{name}".encode() in data for data in files)]
         assert named == [site]
+
+
+async def test_requests_that_pile_up_hold_no_response_up() -> None:
+    """Exchanges of their own, routes of their own: nobody works on the requests, and every response passes them."""
+    async with Nodes() as fabric:
+        gateway, remote = await fabric.add("gateway"), await fabric.add("remote")
+        for node in (gateway, remote):
+            node.declare_exchange("requests")
+            node.declare_exchange("responses")
+        remote.declare_queue("work")
+        remote.bind("requests", "work", "k")
+        remote.declare_queue("mine")
+        remote.bind("responses", "mine", "k")
+        fabric.link("remote", "gateway")
+        for exchange, backlog_max in (("requests", 10), ("responses", 0)):
+            remote.add_route("up", "dynamic", exchange=exchange, backlog_max=backlog_max)
+        await until(lambda: flowing(remote) and keys(gateway, "requests") == keys(gateway, "responses") == {"k"})
+        for _ in range(2_000):
+            await gateway.send("requests/k", b"?")
+        for number in range(100):
+            await gateway.send("responses/k", str(number))
+            assert [message.body for message in await take(remote, "mine", 1)] == [str(number).encode()]
+        assert ready(gateway, "weft.bridge.remote:up:pull:dynamic:requests") >= 1_900
+
+
+async def test_a_program_chooses_between_its_cluster_and_the_network_of_all() -> None:
+    async with Nodes() as fabric:
+        for name in ("here", "wan", "far"):
+            node = await fabric.add(name)
+            node.declare_exchange("news", "topic")
+            node.declare_queue("read")
+            node.bind("news", "read", "#")
+        fabric.link("wan", "far")
+        for direction in ("pull", "push"):
+            fabric.nodes["wan"].add_route("up", "dynamic", exchange="news", direction=direction)
+        await until(lambda: flowing(fabric.nodes["wan"]) and keys(fabric.nodes["wan"], "news") == {"#"})
+        async with weft.connect(fabric.url("here")) as cluster, weft.connect(fabric.url("wan")) as wide:
+            await cluster.send("/exchanges/news/a", "for us")
+            await wide.send("/exchanges/news/a", "for all")
+        for name, body in (("here", b"for us"), ("wan", b"for all"), ("far", b"for all")):
+            assert [message.body for message in await take(fabric.nodes[name], "read", 1)] == [body]
+            assert ready(fabric.nodes[name], "read") == 0
