@@ -224,7 +224,7 @@ mod tests {
         envelope.encode(std::iter::once(death.clone()), &mut head);
         let back = Envelope::decode(&head).expect("it is one");
         assert_eq!(Envelope::arrival(&head), Some(11));
-        assert_eq!(back.deaths.iter().collect::<Vec<_>>(), [death.clone()]);
+        assert_eq!(back.deaths.iter().collect::<Vec<_>>(), std::slice::from_ref(&death));
         assert_eq!(Envelope { deaths: Deaths::default(), ..back }, envelope);
         for len in 0..head.len() - envelope.own.len() {
             assert_eq!(Envelope::decode(&head[..len]), None, "{len}");
