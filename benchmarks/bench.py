@@ -85,10 +85,10 @@ class Bench:
             raise BenchError(f"{' '.join(command)}: {run['missing']:.0f} messages did not arrive")
         return run
 
-    def turns(self, runners: Mapping[str, Callable[[], Run]]) -> Runs:
-        """Every runner once, and again, until each has its repetitions."""
+    def turns(self, runners: Mapping[str, Callable[[], Run]], each: int = 1) -> Runs:
+        """Every runner once, and again, until each has its repetitions, or so many times as many."""
         runs: Runs = {name: [] for name in runners}
-        for _ in range(self.repetitions):
+        for _ in range(self.repetitions * each):
             for name, runner in runners.items():
                 runs[name].append(self._quiet_run(name, runner))
                 self.runs += 1

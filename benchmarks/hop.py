@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import statistics
 import struct
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,8 @@ CHUNK_BYTES = 65_536
 QUEUE = "q"
 WAIT_S = 300.0
 PAUSE_S = 0.001
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+CPU_CLOCK = 2
+"""Which clock of a process is meant, in the low bits of its number (Linux, `clock_getcpuclockid`)."""
 FRAMES_PER_MESSAGE = 3
 FRAME_HEAD = struct.Struct(">BHL")
 
@@ -66,9 +68,8 @@ SHOVEL = """
 
 
 def cpu_s(*brokers: peers.Peer) -> float:
-    """User and system time so far."""
-    fields = [Path(f"/proc/{broker.pid}/stat").read_text().rsplit(")", 1)[1].split() for broker in brokers]
-    return sum(int(field[11]) + int(field[12]) for field in fields) * TICK_S
+    """User and system time so far, of all threads. Ticks of `/proc/PID/stat` are a tenth of one node's whole work."""
+    return sum(time.clock_gettime(~broker.pid << 3 | CPU_CLOCK) for broker in brokers)
 
 
 @contextmanager
@@ -244,6 +245,23 @@ def least(measure: Callable[[int], float], count: int, runs: int) -> float:
     return min(measure(count) for _ in range(runs)) * 1e6 / count
 
 
+def own_beside_another(broker: peers.Peer, folder: Path, count: int, runs: int) -> float:
+    """One node's own work while another, which has nothing to do with it, does the same on the same cores: what the
+    nodes of a hop cost each other without a hop.
+    """
+    other = peers.start_weft(folder)
+    try:
+        declare(other, QUEUE)
+        with ThreadPoolExecutor(2) as pool:
+
+            def both(count: int) -> float:
+                return statistics.mean(pool.map(lambda one: flow([one], QUEUE, count), (broker, other)))
+
+            return least(both, count, runs)
+    finally:
+        other.stop()
+
+
 def measure(kind: str, count: int, runs: int) -> dict[str, dict[str, float]]:
     """By way: one node's own work, and what a hop adds, with messages that flow and, where they can, that wait."""
     found: dict[str, dict[str, float]] = {}
@@ -253,6 +271,7 @@ def measure(kind: str, count: int, runs: int) -> dict[str, dict[str, float]]:
         stack.callback(source.stop)
         declare(source, QUEUE)
         own = least(partial(flow, [source], QUEUE), count, runs)
+        crowded = own_beside_another(source, folder / "other", count, runs) if kind == "weft" else own
         pairs = [(fill(source, count), empty(source, count)) for _ in range(runs)]
         filled, emptied = (min(figures) * 1e6 / count for figures in zip(*pairs, strict=True))
         for way in ("weft",) if kind == "weft" else ("shovel", "federation"):
@@ -262,7 +281,7 @@ def measure(kind: str, count: int, runs: int) -> dict[str, dict[str, float]]:
                 queue = QUEUE if way == "federation" else "there"
                 declare(goal, queue)
                 flowed = least(partial(flow, [source, goal], queue), count, runs)
-                found[way] = {"own": own, "hop": flowed - own}
+                found[way] = {"own": own, "hop": flowed - own, "crowded": crowded}
                 if way != "federation":
                     moved = least(partial(move, source, goal, queue), count, runs)
                     found[way] |= {"waiting_own": filled + emptied, "waiting_hop": moved - filled}

@@ -236,6 +236,7 @@ def hop(bench: Bench, quick: bool) -> list[Row]:
     return [
         *rows("own", "hop", ""),
         Row("  the same; RabbitMQ by its federation", "µs", federated, "≤ 1/6 of federation", met),
+        Row("  CPU of one node while another does the same beside it", "µs", {"weft": found["weft"]["crowded"]}),
         *rows("waiting_own", "waiting_hop", ", in queues that fill up"),
     ]
 

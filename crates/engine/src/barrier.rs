@@ -287,14 +287,34 @@ pub fn with_number(mut id: Id, digits: &[u8]) -> Option<Id> {
 }
 
 /// A number as nodes write it: there is one way to write each.
+#[inline]
 fn number_of(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 1 && digits[0] == b'0' {
         return None;
     }
-    digits.iter().try_fold(0_u64, |number, digit| {
+    let (eights, rest) = digits.as_chunks();
+    let join = |number: u64, eight: &[u8; 8]| number.checked_mul(100_000_000)?.checked_add(eight_of(*eight)?);
+    let number = eights.iter().try_fold(0, join)?;
+    rest.iter().try_fold(number, |number, digit| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
         number.checked_mul(10)?.checked_add(u64::from(digit))
     })
+}
+
+/// Eight digits at once: neighbours are put together to numbers of two digits, these to four, and those to eight.
+#[inline]
+fn eight_of(digits: [u8; 8]) -> Option<u64> {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let text = u64::from_le_bytes(digits);
+    // A digit is 0x3N, and stays so with six added.
+    let is_3x = |text: u64| text & 0xF0 * EACH == 0x30 * EACH;
+    if !is_3x(text) || !is_3x(text.wrapping_add(6 * EACH)) {
+        return None;
+    }
+    let ones = text - 0x30 * EACH;
+    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
+    Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
 }
 
 fn digest(kind: u8, bytes: &[u8]) -> Id {
@@ -373,6 +393,27 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), identities.len() * 3);
+    }
+
+    #[test]
+    fn a_number_is_read_as_it_is_written() {
+        let powers = (0..20).map(|power| 10_u64.pow(power));
+        for number in powers.flat_map(|power| [power - 1, power, power + 1, power / 7 * 6]).chain([u64::MAX]) {
+            let text = number.to_string();
+            assert_eq!(number_of(text.as_bytes()), Some(number));
+            for at in 0..text.len() {
+                for other in (0..=255_u8).filter(|other| !other.is_ascii_digit()) {
+                    let mut wrong = text.clone().into_bytes();
+                    wrong[at] = other;
+                    assert_eq!(number_of(&wrong), None, "{wrong:?}");
+                }
+            }
+        }
+        for wrong in
+            ["", "00", "01", "0123456789", "18446744073709551616", "99999999999999999999", "118446744073709551615"]
+        {
+            assert_eq!(number_of(wrong.as_bytes()), None, "{wrong}");
+        }
     }
 
     #[test]

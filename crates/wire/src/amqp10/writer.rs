@@ -17,6 +17,7 @@ pub fn put_null(out: &mut Vec<u8>) {
     out.push(format::NULL);
 }
 
+#[inline]
 pub fn put_bool(out: &mut Vec<u8>, flag: bool) {
     out.push(if flag { format::TRUE } else { format::FALSE });
 }
@@ -65,6 +66,7 @@ pub fn put_timestamp(out: &mut Vec<u8>, milliseconds: i64) {
     put_fixed(out, format::TIMESTAMP, milliseconds.to_be_bytes());
 }
 
+#[inline]
 pub fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) {
     put_sized(out, format::VBIN8, bytes);
 }
@@ -126,6 +128,7 @@ pub fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
+#[inline]
 fn put_fixed<const N: usize>(out: &mut Vec<u8>, code: u8, bytes: [u8; N]) {
     out.push(code);
     out.extend_from_slice(&bytes);

@@ -15,7 +15,7 @@ use super::facts::{Extras, properties_of, traits_of};
 use super::familiar::Familiar;
 use super::incoming::Delivery;
 use super::link::{Goal, Inlet, Link};
-use super::publish::{Arrival, RouteMemory, Way, check_user, nowhere};
+use super::publish::{Arrival, Finished, RouteMemory, Way, check_user, nowhere};
 use super::settle::Verdict;
 use super::{Fault, Place, Session};
 use crate::barrier::Id;
@@ -109,7 +109,8 @@ impl Session {
         let names = inlet.memory.names_or(broker, &way);
         let mut message = match inner {
             Some((own, content)) => {
-                let traits = Traits { priority: own.priority.unwrap_or(0), untyped: false, ..traits };
+                let untyped = own.message_type.is_none();
+                let traits = Traits { priority: own.priority.unwrap_or(0), untyped, ..traits };
                 let head = carried.head_amqp091(&own, &mut inlet.buffers);
                 Message::with_own_head(Kind::Amqp091, names, traits, head, content, charge)
             }
@@ -146,7 +147,8 @@ impl Session {
         };
         match inlet.familiar_message(io, broker, payload) {
             Some((message, id)) => {
-                self.send_carried(io, broker, (place, delivery), Way::Known, (message, Some(id)), (b"", None));
+                let finished = inlet.finish_plain(message);
+                self.pass_barrier(io, broker, (place, delivery), finished, Some(id));
                 Ok(())
             }
             None => self.take_whole(io, broker, place, delivery, payload),
@@ -174,7 +176,28 @@ impl Session {
         self.answer_delivery(io, place, delivery, verdict);
     }
 
-    /// On to its queues, unless this node has had it.
+    /// On to its queues, unless this node has had the message already, by another way or before a crash.
+    #[inline]
+    fn pass_barrier(
+        &mut self,
+        io: &mut Io,
+        broker: &mut Broker,
+        (place, delivery): (Place, Delivery),
+        finished: Finished,
+        id: Option<Id>,
+    ) {
+        self.ask_end(io, broker, place, &delivery, &finished.message);
+        let Some(published) = id.and_then(|id| broker.fabric_barrier(&finished.message, id)) else {
+            return self.hand_on(io, broker, place, delivery, finished);
+        };
+        io.direct &= !published.stored;
+        match published.receipt {
+            Some(receipt) => self.await_end(broker, place, delivery, (receipt, false)),
+            None => self.answer_delivery(io, place, delivery, Verdict::Accepted),
+        }
+    }
+
+    /// Where its way leads.
     fn send_carried(
         &mut self,
         io: &mut Io,
@@ -188,18 +211,7 @@ impl Session {
         match way {
             Way::Known => {
                 let finished = inlet.finish(message, Extras::default());
-                self.ask_end(io, broker, place, &delivery, &finished.message);
-                // Has this node had the message already, by another way or before a crash?
-                match id.and_then(|id| broker.fabric_barrier(&finished.message, id)) {
-                    Some(published) => {
-                        io.direct &= !published.stored;
-                        match published.receipt {
-                            Some(receipt) => self.await_end(broker, place, delivery, (receipt, false)),
-                            None => self.answer_delivery(io, place, delivery, Verdict::Accepted),
-                        }
-                    }
-                    None => self.hand_on(io, broker, place, delivery, finished),
-                }
+                self.pass_barrier(io, broker, (place, delivery), finished, id);
             }
             Way::Nowhere(verdict) => self.refuse_message(io, broker, place, delivery, verdict),
             Way::Unknown => {

@@ -26,9 +26,10 @@ pub(super) struct Written {
     durable: bool,
     /// Its properties, as they are kept here.
     properties: Vec<u8>,
-    /// Header and annotations, as they were sent, and where the message's number lies in them.
+    /// Header and annotations, as they were sent, where the message's number lies in them, and what it was.
     head: Vec<u8>,
     number: Range<usize>,
+    serial: u64,
 }
 
 impl Written {
@@ -38,35 +39,52 @@ impl Written {
             return head::write(out, entry, telling);
         }
         let (message, start) = (&*entry.message, out.len());
-        let digits = Digits::of(message.traits.serial);
-        if self.fits(message, &digits) {
+        if self.fits(message) && self.renumber(message.traits.serial) {
             out.extend_from_slice(&self.head);
-            out[start + self.number.start..start + self.number.end].copy_from_slice(digits.as_bytes());
         } else {
             let annotations = head::write_stamped(out, entry, telling);
-            self.keep(&out[start..], annotations - start, message, &digits);
+            self.keep(&out[start..], annotations - start, message);
         }
         convert::open_data(out, message.body_len());
     }
 
     #[inline]
-    fn fits(&self, message: &Message, digits: &Digits) -> bool {
-        let same = |own: &Option<Name>, name: &Name| own.as_ref().is_some_and(|own| **own == **name);
+    fn fits(&self, message: &Message) -> bool {
+        let is_same = |own: &Name, name: &Name| Rc::ptr_eq(own, name) || **own == **name;
+        let same = |own: &Option<Name>, name: &Name| own.as_ref().is_some_and(|own| is_same(own, name));
         self.durable == message.traits.durable
-            && self.number.len() == digits.as_bytes().len()
             && same(&self.routing_key, &message.routing_key)
             && same(&self.exchange, &message.exchange)
             && self.properties == message.head()
     }
 
-    fn keep(&mut self, head: &[u8], annotations: usize, message: &Message, digits: &Digits) {
+    /// Puts another number in; false if it is longer or shorter. Most are one more than the last, and differ from it
+    /// in their last digit.
+    #[inline]
+    fn renumber(&mut self, serial: u64) -> bool {
+        let Some(own) = self.head.get_mut(self.number.clone()) else { return false };
+        let is_next = std::mem::replace(&mut self.serial, serial).wrapping_add(1) == serial;
+        if let Some(last @ b'0'..b'9') = own.last_mut().filter(|_| is_next) {
+            *last += 1;
+            return true;
+        }
+        let digits = Digits::of(serial);
+        let fits = own.len() == digits.as_bytes().len();
+        if fits {
+            own.copy_from_slice(digits.as_bytes());
+        }
+        fits
+    }
+
+    fn keep(&mut self, head: &[u8], annotations: usize, message: &Message) {
+        let digits = Digits::of(message.traits.serial);
         let carried = head.get(annotations..).and_then(|section| Carried::read(section).ok());
         let id = carried.and_then(|carried| place_of(carried.passed.id?, head));
         let Some(id) = id.filter(|id| head[id.clone()].ends_with(digits.as_bytes())) else {
             self.exchange = None;
             return;
         };
-        self.number = id.end - digits.as_bytes().len()..id.end;
+        (self.number, self.serial) = (id.end - digits.as_bytes().len()..id.end, message.traits.serial);
         (self.exchange, self.routing_key) = (Some(message.exchange.clone()), Some(message.routing_key.clone()));
         self.durable = message.traits.durable;
         self.properties.clear();
@@ -109,7 +127,9 @@ impl Familiar {
         let own = relay::id_amqp091(message.head()).filter(|own| *own == text)?;
         let own_number = place_of(&own[text.len() - digits.len()..], message.head())?;
         let names = (message.exchange.clone(), message.routing_key.clone());
-        let (head, properties) = (head.into(), message.head().into());
+        // What is put in their place must not be longer than the sections.
+        let properties = Some(message.head()).filter(|properties| properties.len() <= head.len())?.into();
+        let head = head.into();
         Some(Box::new(Self { head, number, id, traits: message.traits, names, properties, own_number }))
     }
 
@@ -124,7 +144,7 @@ impl Familiar {
 
 impl Inlet {
     /// A message that begins as the last one did, as the long way would make it. None if it must be read as any other.
-    pub(super) fn familiar_message(&self, io: &Io, broker: &mut Broker, payload: &[u8]) -> Option<(Message, Id)> {
+    pub(super) fn familiar_message(&self, io: &Io, broker: &mut Broker, payload: &[u8]) -> Option<(Rc<Message>, Id)> {
         let familiar = self.familiar.as_deref()?;
         let is_known =
             |own: &(Name, Name)| Rc::ptr_eq(&own.0, &familiar.names.0) && Rc::ptr_eq(&own.1, &familiar.names.1);
@@ -139,15 +159,19 @@ impl Inlet {
             relay::data_front(payload.get(start..)?).filter(|(skip, len)| start + skip + len == payload.len())?.0;
         let digits = payload.get(familiar.number.clone())?;
         let id = barrier::with_number(familiar.id, digits)?;
-        let body = Body::new(Rc::from(payload), start + skip..payload.len());
         let account = self.backlog.as_ref().map_or(&io.account, |backlog| &backlog.1);
         let charge = account.charge(payload.len() as u64);
         let (arrived_us, serial) = broker.stamp();
         let traits = Traits { publisher: io.id.raw(), arrived_us, serial, ..familiar.traits };
-        let mut properties = familiar.properties.clone();
-        properties[familiar.own_number.clone()].copy_from_slice(digits);
-        let message = Message::with_own_head(Kind::Amqp091, familiar.names.clone(), traits, properties, body, charge);
-        Some((message, id))
+        // One copy, with the properties where the last of the sections were.
+        let head = 0..familiar.properties.len();
+        let mut bytes = Rc::<[u8]>::from(payload.get((start + skip).checked_sub(head.end)?..)?);
+        let own = Rc::get_mut(&mut bytes)?.get_mut(head.clone())?;
+        own.copy_from_slice(&familiar.properties);
+        own[familiar.own_number.clone()].copy_from_slice(digits);
+        let body = head.end..bytes.len();
+        let body = Body::new(bytes, body);
+        Some((Rc::new(Message::new(Kind::Amqp091, familiar.names.clone(), traits, head, body, charge)), id))
     }
 }
 

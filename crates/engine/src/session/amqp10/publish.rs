@@ -364,6 +364,14 @@ impl Inlet {
         }
     }
 
+    /// The same for a message that asks for nothing besides.
+    #[inline]
+    pub(super) fn finish_plain(&self, message: Rc<Message>) -> Finished {
+        let memory = &self.memory;
+        let exchange = memory.exchange.unwrap_or(ExchangeId::from_raw(0));
+        Finished { message, exchange, route: memory.route.clone(), more_keys: Vec::new(), delay_ms: 0 }
+    }
+
     #[inline]
     fn route(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
         match &finished.route {
