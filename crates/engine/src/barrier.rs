@@ -2,8 +2,8 @@
 //!
 //! Owns the memory of ids in front of one exchange, queue or node, and how an id is read from a message. Ids come in
 //! with a time, answers go out: seen, or not. It must never route, store or decide what happens to a duplicate: that
-//! is `broker/guard.rs`. Rules: docs/guides/idempotency.md and decision 0007; an id takes 16 bytes in a ring and 6 to
-//! 12 in its index, and the oldest is forgotten first.
+//! is `broker/guard.rs`. Rules: docs/guides/idempotency.md and decision 0007; an id takes 16 bytes in a ring and up
+//! to 12 in its index, and the oldest is forgotten first.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -30,12 +30,11 @@ const SWEEP_MAX: usize = 1_024;
 const GRAINS: u64 = 1_024;
 /// The index holds 32-bit numbers.
 const IDS_MAX: usize = 1 << 30;
-/// Bytes of an id that stand for where a message came from and goes to; its number there is the rest.
-const LANE_BYTES: usize = 8;
-/// Ids with numbers that follow each other lie together in the index: so many, which is what it compares at once.
+/// Ids with numbers that follow each other in the ring are found by the first of them: so many at most, and so many of
+/// which the index may have to look at for one.
 const NEIGHBOURS: u64 = 16;
-/// The index compares the topmost seven bits of a hash before it looks at an id.
-const TAG_SHIFT: u32 = 57;
+/// What lies in the ring in place of an id that was forgotten. It follows nothing, and nothing follows it.
+const NOTHING: Id = [u8::MAX; ID_BYTES];
 
 /// What makes two messages the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ pub struct Barrier {
     pub forgotten: u64,
     /// Oldest first.
     ids: VecDeque<Id>,
-    /// Their numbers, by id.
+    /// Numbers of those that do not follow the one before them, by id. Most messages of other nodes come in a row.
     index: HashTable<u32>,
     /// The number of the oldest.
     first: u32,
@@ -121,12 +120,19 @@ impl Barrier {
     /// Was this seen within the window?
     pub fn knows(&mut self, id: &Id, now_ms: u64) -> bool {
         self.sweep(now_ms);
-        let (ids, first, ended) = (&self.ids, self.first, self.ended);
-        let same = |number: &u32| {
-            let at = number.wrapping_sub(first) as usize;
-            at >= ended && ids.get(at) == Some(id)
+        self.place(id).is_some()
+    }
+
+    /// Where an id lies in the ring, unless it has ended.
+    fn place(&self, id: &Id) -> Option<usize> {
+        let (ids, first, (_, number)) = (&self.ids, self.first, parts(id));
+        let place = |head: &u32| {
+            let at = head.wrapping_sub(first) as usize;
+            let ahead = number.wrapping_sub(parts(ids.get(at)?).1);
+            let at = at.checked_add(usize::try_from(ahead).ok()?)?;
+            (at >= self.ended && ids.get(at)? == id).then_some(at)
         };
-        self.index.find(hash(self.seed, id), same).is_some()
+        self.index.find(hash(self.seed, id), |head| place(head).is_some()).and_then(place)
     }
 
     /// Remembers an id that is not known; until when is told, in milliseconds since 1970.
@@ -141,10 +147,25 @@ impl Barrier {
 
     /// Does not know an id any more: its place in the ring stays, and means nothing.
     pub fn forget(&mut self, id: &Id) {
-        let (ids, first) = (&self.ids, self.first);
-        let same = |number: &u32| ids.get(number.wrapping_sub(first) as usize) == Some(id);
-        if let Ok(entry) = self.index.find_entry(hash(self.seed, id), same) {
-            entry.remove();
+        let Some(at) = self.place(id) else { return };
+        self.ids[at] = NOTHING;
+        self.end_place(id, self.first.wrapping_add(at as u32), at + 1);
+    }
+
+    /// A place of the ring means nothing any more: what follows it there in a row is found by itself from now on.
+    fn end_place(&mut self, id: &Id, number: u32, next: usize) {
+        let (ids, first, seed, next_number) = (&self.ids, self.first, self.seed, number.wrapping_add(1));
+        let goes_on = ids.get(next).is_some_and(|next| follows(id, next));
+        let hash = hash(seed, id);
+        match self.index.find_entry(hash, |head| *head == number) {
+            Ok(mut entry) if goes_on => *entry.get_mut() = next_number,
+            Ok(entry) => {
+                entry.remove();
+            }
+            Err(_) if goes_on => {
+                self.index.insert_unique(hash, next_number, |head| hash_at(seed, ids, first, *head));
+            }
+            Err(_) => {}
         }
     }
 
@@ -158,10 +179,12 @@ impl Barrier {
             self.drop_oldest();
         }
         let number = self.first.wrapping_add(self.ids.len() as u32);
+        let goes_on = self.ids.back().is_some_and(|last| follows(last, &id));
         self.ids.push_back(id);
-        let (ids, first, seed) = (&self.ids, self.first, self.seed);
-        let rehash = |number: &u32| ids.get(number.wrapping_sub(first) as usize).map_or(0, |id| hash(seed, id));
-        self.index.insert_unique(hash(seed, &id), number, rehash);
+        if !goes_on {
+            let (ids, first, seed) = (&self.ids, self.first, self.seed);
+            self.index.insert_unique(hash(seed, &id), number, |head| hash_at(seed, ids, first, *head));
+        }
         match self.ends.back_mut() {
             Some(last) if last.0 == until_ms => last.1 += 1,
             _ => self.ends.push_back((until_ms, 1)),
@@ -198,10 +221,8 @@ impl Barrier {
     fn drop_oldest(&mut self) {
         let Some(id) = self.ids.pop_front() else { return };
         let number = self.first;
-        if let Ok(entry) = self.index.find_entry(hash(self.seed, &id), |known| *known == number) {
-            entry.remove();
-        }
         self.first = number.wrapping_add(1);
+        self.end_place(&id, number, 0);
         match self.ended.checked_sub(1) {
             Some(left) => self.ended = left,
             None => {
@@ -216,14 +237,30 @@ impl Barrier {
     }
 }
 
-/// Where an id lies in the index. Messages of one origin come in the order of their numbers, or nearly: neighbours are
-/// found and put in the same lines of memory, and told apart by their tags.
+/// Both halves of an id: origin and goal, and the number there.
+#[inline]
+fn parts(id: &Id) -> (u64, u64) {
+    let whole = u128::from_le_bytes(*id);
+    (whole as u64, (whole >> 64) as u64)
+}
+
+/// Is the second found by the first, if it lies behind it in the ring?
+#[inline]
+fn follows(id: &Id, next: &Id) -> bool {
+    let ((lane, number), (next_lane, next_number)) = (parts(id), parts(next));
+    lane == next_lane && number.wrapping_add(1) == next_number && next_number % NEIGHBOURS != 0
+}
+
+/// Where an id lies in the index, with its neighbours.
 #[inline]
 fn hash(seed: Seeded, id: &Id) -> u64 {
-    let whole = u128::from_le_bytes(*id);
-    let (lane, number) = (whole as u64, (whole >> 64) as u64);
-    let first = seed.hash_one((lane, number / NEIGHBOURS));
-    first.wrapping_add(number % NEIGHBOURS) ^ (number << TAG_SHIFT)
+    let (lane, number) = parts(id);
+    seed.hash_one((lane, number / NEIGHBOURS))
+}
+
+/// The same for the id of this number.
+fn hash_at(seed: Seeded, ids: &VecDeque<Id>, first: u32, number: u32) -> u64 {
+    ids.get(number.wrapping_sub(first) as usize).map_or(0, |id| hash(seed, id))
 }
 
 fn finish(hasher: Sha256) -> Id {
@@ -233,91 +270,7 @@ fn finish(hasher: Sha256) -> Id {
     id
 }
 
-/// Ids of messages that came from other nodes, each on its way to one goal here. Origin and goal are the same for most
-/// messages of a link, so their digest is made when they change; the number of the message does the rest.
-#[derive(Default)]
-pub struct FabricIds {
-    /// Origin and goal of the message at hand, and those that `lane` stands for.
-    parts: Vec<u8>,
-    known: Vec<u8>,
-    lane: [u8; LANE_BYTES],
-    number: Option<u64>,
-}
-
-impl FabricIds {
-    /// The next message, by the identity it carries.
-    pub fn begin(&mut self, id: &[u8]) {
-        let digits = numbered(id);
-        self.number = digits.and_then(number_of);
-        self.parts.clear();
-        self.part(&id[..id.len() - digits.map_or(0, <[u8]>::len)]);
-    }
-
-    /// Adds a word of what the goal is known by.
-    pub fn part(&mut self, part: &[u8]) {
-        self.parts.extend_from_slice(&(part.len() as u32).to_le_bytes());
-        self.parts.extend_from_slice(part);
-    }
-
-    /// The id of the message among all others.
-    pub fn finish(&mut self) -> Id {
-        // An identity that some other program made up is a digest as a whole.
-        let Some(number) = self.number else { return digest(b'g', &self.parts) };
-        if self.parts != self.known {
-            self.lane.copy_from_slice(&digest(b'n', &self.parts)[..LANE_BYTES]);
-            self.known.clone_from(&self.parts);
-        }
-        let mut id = [0; ID_BYTES];
-        id[..LANE_BYTES].copy_from_slice(&self.lane);
-        id[LANE_BYTES..].copy_from_slice(&number.to_le_bytes());
-        id
-    }
-}
-
-/// The digits at the end of an identity, if nodes write such ones.
-pub fn numbered(id: &[u8]) -> Option<&[u8]> {
-    let at = id.iter().rposition(|byte| *byte == b':')?;
-    id.get(at + 1..).filter(|digits| number_of(digits).is_some())
-}
-
-/// The id of another message of the same origin on its way to the same goal.
-pub fn with_number(mut id: Id, digits: &[u8]) -> Option<Id> {
-    id[LANE_BYTES..].copy_from_slice(&number_of(digits)?.to_le_bytes());
-    Some(id)
-}
-
-/// A number as nodes write it: there is one way to write each.
-#[inline]
-fn number_of(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 1 && digits[0] == b'0' {
-        return None;
-    }
-    let (eights, rest) = digits.as_chunks();
-    let join = |number: u64, eight: &[u8; 8]| number.checked_mul(100_000_000)?.checked_add(eight_of(*eight)?);
-    let number = eights.iter().try_fold(0, join)?;
-    rest.iter().try_fold(number, |number, digit| {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number.checked_mul(10)?.checked_add(u64::from(digit))
-    })
-}
-
-/// Eight digits at once: neighbours are put together to numbers of two digits, these to four, and those to eight.
-#[inline]
-fn eight_of(digits: [u8; 8]) -> Option<u64> {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    let text = u64::from_le_bytes(digits);
-    // A digit is 0x3N, and stays so with six added.
-    let is_3x = |text: u64| text & 0xF0 * EACH == 0x30 * EACH;
-    if !is_3x(text) || !is_3x(text.wrapping_add(6 * EACH)) {
-        return None;
-    }
-    let ones = text - 0x30 * EACH;
-    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
-    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
-    Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
-}
-
-fn digest(kind: u8, bytes: &[u8]) -> Id {
+pub(crate) fn digest(kind: u8, bytes: &[u8]) -> Id {
     finish(Sha256::new_with_prefix([kind]).chain_update(bytes))
 }
 
@@ -342,6 +295,7 @@ fn digest_of_field(value: FieldRef<'_>) -> Option<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::{FabricIds, LANE_BYTES};
 
     fn barrier(window_ms: u64, ids_max: usize) -> Barrier {
         Barrier::new(Settings { key: Key::Body, or_body: false, window_ms, ids_max, number: 0 }, Seeded(7))
@@ -356,64 +310,6 @@ mod tests {
         ids.begin(identity.as_bytes());
         ids.part(queue.as_bytes());
         ids.finish()
-    }
-
-    #[test]
-    fn ids_of_messages_from_other_nodes_differ_by_origin_goal_and_number() {
-        let identities = [
-            "a:1",
-            "a:2",
-            "a:10",
-            "b:1",
-            "a:b:1",
-            "a",
-            "a:",
-            "",
-            ":",
-            "a:01",
-            "a:0",
-            "a:00",
-            "a:x1",
-            "a:+1",
-            "a:-1",
-            "a:18446744073709551615",
-            "a:18446744073709551616",
-            "a:118446744073709551615",
-        ];
-        let (mut ids, mut seen) = (FabricIds::default(), std::collections::HashSet::new());
-        for identity in identities {
-            for queue in ["q", "", "a:1"] {
-                assert!(seen.insert(fabric_id(&mut ids, identity, queue)), "{identity} to {queue}");
-            }
-        }
-        let mut again = FabricIds::default();
-        for queue in ["q", "", "a:1"] {
-            for identity in identities {
-                assert!(seen.contains(&fabric_id(&mut again, identity, queue)), "whatever came before");
-            }
-        }
-        assert_eq!(seen.len(), identities.len() * 3);
-    }
-
-    #[test]
-    fn a_number_is_read_as_it_is_written() {
-        let powers = (0..20).map(|power| 10_u64.pow(power));
-        for number in powers.flat_map(|power| [power - 1, power, power + 1, power / 7 * 6]).chain([u64::MAX]) {
-            let text = number.to_string();
-            assert_eq!(number_of(text.as_bytes()), Some(number));
-            for at in 0..text.len() {
-                for other in (0..=255_u8).filter(|other| !other.is_ascii_digit()) {
-                    let mut wrong = text.clone().into_bytes();
-                    wrong[at] = other;
-                    assert_eq!(number_of(&wrong), None, "{wrong:?}");
-                }
-            }
-        }
-        for wrong in
-            ["", "00", "01", "0123456789", "18446744073709551616", "99999999999999999999", "118446744073709551615"]
-        {
-            assert_eq!(number_of(wrong.as_bytes()), None, "{wrong}");
-        }
     }
 
     #[test]
@@ -512,6 +408,45 @@ mod tests {
             }
         }
         assert!(barrier.forgotten > 0);
+    }
+
+    #[test]
+    fn rows_of_numbers_agree_with_a_plain_list() {
+        let mut barrier = barrier(100, 60);
+        let mut plain: Vec<(Id, u64)> = Vec::new();
+        let (mut word, mut next, mut longest) = (1_u32, [0_u64; 3], 0);
+        for step in 0..20_000_u64 {
+            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (now_ms, lane) = (step / 7 + step / 2_000 * 150, (step / 40 % 3) as usize);
+            // Mostly the next number, sometimes one that was before it, sometimes one is left out.
+            let number = match word >> 28 {
+                0..12 => next[lane],
+                12..15 => next[lane].saturating_sub(u64::from(word >> 20 & 31)),
+                _ => next[lane] + 1,
+            };
+            let mut id = [lane as u8; ID_BYTES];
+            id[LANE_BYTES..].copy_from_slice(&number.to_le_bytes());
+            plain.retain(|(_, until_ms)| *until_ms > now_ms);
+            let known = plain.iter_mut().find(|(other, _)| *other == id);
+            assert_eq!(barrier.knows(&id, now_ms), known.is_some(), "{number} of {lane} at {step}");
+            match known {
+                Some(place) if word >> 8 & 1 == 0 => {
+                    barrier.forget(&id);
+                    place.0 = NOTHING;
+                }
+                Some(_) => {}
+                None => {
+                    plain.push((id, barrier.remember(id, now_ms)));
+                    plain.drain(..plain.len().saturating_sub(60));
+                    next[lane] = next[lane].max(number + 1);
+                }
+            }
+            let before = |at: usize| at.checked_sub(1).map_or(NOTHING, |at| barrier.ids[at]);
+            let is_found = |(at, id): &(usize, &Id)| **id != NOTHING && !follows(&before(*at), id);
+            assert_eq!(barrier.index.len(), barrier.ids.iter().enumerate().filter(is_found).count(), "at {step}");
+            longest = longest.max(barrier.ids.len() - barrier.index.len());
+        }
+        assert!(barrier.forgotten > 0 && longest > 30, "{longest}");
     }
 
     #[test]

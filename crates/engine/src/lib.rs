@@ -26,6 +26,7 @@ pub mod local;
 pub mod log;
 pub mod memory;
 pub mod message;
+mod origin;
 pub mod queue;
 pub mod record;
 pub mod relay;

@@ -10,11 +10,12 @@ use std::rc::Rc;
 
 use super::head::{self, Telling};
 use super::link::Inlet;
-use crate::barrier::{self, Id};
+use crate::barrier::Id;
 use crate::broker::Broker;
 use crate::conn::Io;
 use crate::convert;
 use crate::message::{Body, Kind, Message, Name, Traits};
+use crate::origin;
 use crate::queue::ready::Entry;
 use crate::relay::{self, Carried, Digits};
 
@@ -64,7 +65,7 @@ impl Written {
     fn renumber(&mut self, serial: u64) -> bool {
         let Some(own) = self.head.get_mut(self.number.clone()) else { return false };
         let is_next = std::mem::replace(&mut self.serial, serial).wrapping_add(1) == serial;
-        if let Some(last @ b'0'..b'9') = own.last_mut().filter(|_| is_next) {
+        if let Some(last @ b'0'..=b'8') = own.last_mut().filter(|_| is_next) {
             *last += 1;
             return true;
         }
@@ -122,7 +123,7 @@ impl Familiar {
     /// Remembers a message of 0-9-1 that was read from this head; None if it has no number.
     pub(super) fn of(head: &[u8], carried: &Carried<'_>, message: &Message, id: Id) -> Option<Box<Self>> {
         let text = carried.passed.id?;
-        let digits = barrier::numbered(text)?;
+        let digits = origin::numbered(text)?;
         let number = place_of(digits, head)?;
         let own = relay::id_amqp091(message.head()).filter(|own| *own == text)?;
         let own_number = place_of(&own[text.len() - digits.len()..], message.head())?;
@@ -158,7 +159,7 @@ impl Inlet {
         let skip =
             relay::data_front(payload.get(start..)?).filter(|(skip, len)| start + skip + len == payload.len())?.0;
         let digits = payload.get(familiar.number.clone())?;
-        let id = barrier::with_number(familiar.id, digits)?;
+        let id = origin::with_number(familiar.id, digits)?;
         let account = self.backlog.as_ref().map_or(&io.account, |backlog| &backlog.1);
         let charge = account.charge(payload.len() as u64);
         let (arrived_us, serial) = broker.stamp();

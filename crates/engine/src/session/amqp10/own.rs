@@ -19,13 +19,13 @@ use super::pace::Pace;
 use super::publish::RouteMemory;
 use super::settle::{Decision, Verdict};
 use super::{Fault, Place, Session, State, terminus};
-use crate::barrier::FabricIds;
 use crate::broker::{Broker, VhostId};
 use crate::change::{Direction, FilterValue, LinkOrder, LinkPlan, Refusal};
 use crate::conn::Io;
 use crate::event::Event;
 use crate::inspect::{Cell, Row};
 use crate::memory::Account;
+use crate::origin::FabricIds;
 use crate::queue::consumers::{Consumer, Target as ConsumerTarget};
 use crate::relay::{self, HeadBuffers};
 
