@@ -95,6 +95,11 @@ class Again:
         for _, asked in self._replies.outstanding():
             asked.is_begun = False
 
+    def go_on(self, now: float) -> None:
+        """There is one more to ask about."""
+        if self._next_at == float("inf"):
+            self.start(now)
+
     def stop(self) -> None:
         """The connection is gone: nobody can be asked."""
         self._next_at = float("inf")

@@ -29,6 +29,8 @@ KEEP_S = 300
 WINDOW = 1_000
 TTL_S_MAX = 4_000_000.0
 """A deadline further away does not fit into a message, and has it wait for ever."""
+SURE_S = 5.0
+"""How long after a reconnect requests count as those from before it: bindings take their time through a fabric."""
 ERROR_HEADER = "weft-error"
 """The header of a reply that is an error: the name of the exception."""
 
@@ -87,6 +89,7 @@ class Replies(Inlet):
         self._token = f"{REQUEST}{os.urandom(8).hex()}."
         self._outlet = outlet
         self._again = Again(self, outlet)
+        self._sure_at = 0.0
         self.number = core.machine.attach_receiver("replies", address, **options)
         core.add(self)
 
@@ -102,7 +105,11 @@ class Replies(Inlet):
             self.unsigned.add(correlation)
         else:
             self.has_asked_services = True
-        self._waiting[correlation] = Asked(ticket, address, data, properties, self.core.connections)
+        # Until the fabric knows where the client is now, a reply may be lost on its way to where it was.
+        is_sure = self._sure_at <= (now := monotonic())
+        self._waiting[correlation] = Asked(ticket, address, data, properties, self.core.connections - (not is_sure))
+        if not is_sure:
+            self._again.go_on(now)
         return correlation
 
     def forget(self, correlation: str) -> None:
@@ -120,6 +127,8 @@ class Replies(Inlet):
 
     def on_attached(self, address: str | None, filters: Any) -> None:
         super().on_attached(address, filters)
+        if self.core.connections > 1:
+            self._sure_at = monotonic() + SURE_S
         if self._waiting:
             self._again.start(monotonic())
 

@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from unit.network.fabric import Nodes, keys, ready, take, until
+from weft.client.management import Management
 from weft.config import parse
 from weft.model.errors import WeftError
 
@@ -164,3 +165,36 @@ async def test_a_client_may_address_the_service_and_not_what_implements_it() -> 
                 await client.send("user.lifecycle.request.impl", b"past the gateway")
         assert ready(node, "user.lifecycle.request") == 1
         assert ready(node, "user.lifecycle.request.impl") == 0
+
+
+@pytest.mark.timeout(300)
+async def test_a_node_is_drained_under_load_and_no_request_fails() -> None:
+    """Replies that are on their way to where the client was are asked for, whichever connection asked first."""
+    async with Nodes() as fabric:
+        for name in ("gateway", "remote", "one", "two"):
+            node = await fabric.add(name)
+            node.declare_exchange("service_gateway.direct")
+            if name != "gateway":
+                fabric.link(name, "gateway", role="gateway")
+                node.add_route("up", "dynamic", exchange="service_gateway.direct", direction="push")
+                for direction in ("pull", "push"):
+                    node.add_route("up", "dynamic", exchange="amq.topic", direction=direction)
+        two = fabric.nodes["two"].ports[0]
+        async with (
+            weft.connect(fabric.url("remote")) as server,
+            weft.connect([fabric.url("one"), fabric.url("two")]) as client,
+            weft.connect(fabric.url("one")) as operator,
+        ):
+
+            @server.service("service://echo", concurrency=8)
+            async def echo(request: weft.client.Message) -> object:
+                return request.body
+
+            await echo.start()
+            for name in ("one", "two"):
+                await until(lambda: keys(fabric.nodes[name], "service_gateway.direct"))  # noqa: B023
+            await Management(operator).call("node", None, "drain")
+            moved = 0
+            while moved < 10:
+                assert (await client.request("service://echo", moved, timeout_s=100)).body == moved
+                moved += client.core.target is not None and client.core.target.port == two
