@@ -9,7 +9,6 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 KERNEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
-PROCESSES ?= 2
 CRATES := --workspace --exclude weft-python
 
 # $(call need,COMMAND,HOW TO GET IT)
@@ -52,9 +51,9 @@ demo: setup ## one node and unmodified clients, PayPal's network of five nodes, 
 	@$(PY) examples/demo.py
 
 .PHONY: test
-test: setup ## every test of both languages, PROCESSES=2 at once (PYTEST_ARGS go to pytest)
+test: setup ## every test of both languages (PROCESSES=2: two files at a time; PYTEST_ARGS go to pytest)
 	cargo test --quiet $(CRATES)
-	$(PY) -m pytest -q --numprocesses $(PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest -q $(if $(PROCESSES),--numprocesses $(PROCESSES) --dist loadfile) $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: ## a node that dies again and again on an invented disk; SEED=n repeats one world, else fresh ones for 10 s

@@ -8,16 +8,14 @@ the marker `weft_only` and are skipped there.
 Owns too how hard properties are tried. A quick run is derandomised: it answers whether a change broke something, and
 must answer the same twice. Looking for what nobody thought of is the work of WEFT_HYPOTHESIS=deep, whose finds become
 tests in property/test_found.py.
-
-Owns last which tests keep company when several processes share them (`make test`, pytest-xdist).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -33,7 +31,6 @@ settings.register_profile("deep", EXAMPLES, max_examples=3_000, stateful_step_co
 settings.load_profile(os.environ.get("WEFT_HYPOTHESIS", "quick"))
 
 WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -48,24 +45,19 @@ class Broker:
         return f"amqp://guest:guest@{self.host}:{self.port}/%2F"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own looks for the groups
+def pytest_configure() -> None:
+    """In the background of a shell interrupts are ignored, and so would every program be that is tested."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_company(item)))
     if WHICH == "weft":
         return
     skip = pytest.mark.skip(reason=f"weft only; running against {WHICH}")
     for item in items:
         if item.get_closest_marker("weft_only"):
             item.add_marker(skip)
-
-
-def _company(item: pytest.Item) -> str:
-    """The tests that one process runs: those of a file share what they started, and all of Spark share one session."""
-    file = item.path.relative_to(HERE)
-    if file.parts[0] == "spark" or file.name == "test_examples.py":
-        return "spark"
-    return "artemis" if "artemis" in getattr(item, "fixturenames", ()) else str(file)
 
 
 @pytest.fixture(scope="session")

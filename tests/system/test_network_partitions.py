@@ -100,16 +100,15 @@ class Node:
         self._process.wait(30)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machines, Node, Node]]:
-    folder = tmp_path_factory.mktemp("pair")
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Machines, Node, Node]]:
     with Machines(["source", "sink"], hidden=["sink"] if can_translate() else []) as machines:
-        authority, address = Authority(folder), machines.address("source")
+        authority, address = Authority(tmp_path), machines.address("source")
         certificate, key = authority.sign("source", address)
         door = DOOR.format(source=address, certificate=certificate, key=key)
-        source = Node(machines, "source", folder, ENTRY + door)
+        source = Node(machines, "source", tmp_path, ENTRY + door)
         link = LINK.format(source=address, authority=authority.certificate)
-        sink = Node(machines, "sink", folder, ENTRY + link)
+        sink = Node(machines, "sink", tmp_path, ENTRY + link)
         yield machines, source, sink
         source.end()
         sink.end()
