@@ -5,8 +5,9 @@ One of them is in the cloud: it is behind a router that translates addresses, an
 
 from __future__ import annotations
 
-import asyncio
+import json
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,8 +21,6 @@ import peers
 from client.test_tls import Authority
 from system.fabrics import until
 from system.namespaces import Machines, Spoiled, can_translate, usable
-from weft.client import connect
-from weft.client.management import Management
 
 pytestmark = [
     pytest.mark.slow,
@@ -86,14 +85,11 @@ class Node:
         return channel
 
     def is_linked(self) -> bool:
-        """Is its link up, as it sees it?"""
-
-        async def ask() -> bool:
-            async with connect(f"amqp://fabric:secret@{HOST}:{PORT}", timeout_s=10) as client:
-                return (await Management(client).query("uplink"))[0]["state"] == "operational"
-
-        with self._machines.at(self._name):
-            return asyncio.run(ask())
+        """Is its link up, as it sees it? A program over there asks: the client's threads may have begun over here."""
+        command = [*self._machines.inside(self._name), sys.executable, "-m", "weft", "link", "--json"]
+        command += ["--url", f"amqp://fabric:secret@{HOST}:{PORT}", "list"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
+        return str(json.loads(answer.stdout)[0]["state"]) == "operational"
 
     def end(self) -> None:
         self._process.terminate()
