@@ -72,7 +72,7 @@ class HttpSource:
             self._open.discard(post)
 
     async def pull(self, count_max: int) -> Sequence[Letter]:
-        """What was posted, one letter at least; those who gave up waiting are left out."""
+        """What was posted, one letter at least."""
         letters = [await self._posts.get()]
         while len(letters) < count_max and not self._posts.empty():
             letters.append(self._posts.get_nowait())
