@@ -33,31 +33,6 @@ fn node(disk: &SimDisk, now_ns: u64) -> Node {
     node
 }
 
-/// Runs so many disk jobs.
-fn run(node: &mut Node, disk: &SimDisk, mut count: usize) {
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return;
-        }
-        for mut job in jobs {
-            if count == 0 {
-                return;
-            }
-            count -= 1;
-            job.run(disk);
-            node.engine.disk_done(job);
-        }
-        node.settle();
-    }
-}
-
-fn durable(body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"\x00\x53\x70\xc0\x02\x01\x41".to_vec();
-    bytes.extend_from_slice(&message(body));
-    bytes
-}
-
 fn ask(node: &mut Node, peer: &mut Peer, request: TransactionRequest<'_>) -> Vec<Said> {
     let mut bytes = Vec::new();
     request.encode(&mut bytes);

@@ -38,31 +38,6 @@ fn node(disk: &SimDisk, now_ns: u64) -> Node {
     node
 }
 
-/// Runs so many disk jobs; false if there were fewer.
-fn run(node: &mut Node, disk: &SimDisk, mut count: usize) -> bool {
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return false;
-        }
-        for mut job in jobs {
-            if count == 0 {
-                return true;
-            }
-            count -= 1;
-            job.run(disk);
-            node.engine.disk_done(job);
-        }
-        node.settle();
-    }
-}
-
-fn durable(body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"\x00\x53\x70\xc0\x02\x01\x41".to_vec();
-    bytes.extend_from_slice(&message(body));
-    bytes
-}
-
 fn peer(node: &mut Node) -> Peer {
     let mut peer = Peer::connect(node);
     peer.sender(node, 0, Some("in"));

@@ -6,6 +6,7 @@
 #![allow(dead_code)] // each test file uses its own part of it
 
 use weft_engine::conn::ConnId;
+use weft_journal::SimDisk;
 use weft_sim::Node;
 use weft_wire::amqp10::frame::{self, FrameKind, Protocol, begin_frame, end_frame};
 use weft_wire::amqp10::sections::{self, put_data};
@@ -362,4 +363,30 @@ pub fn condition(said: &[Said]) -> String {
         other => panic!("expected an end, got {other:?}"),
     };
     error.map_or(String::new(), |error| error.condition.0.to_owned())
+}
+
+/// Runs so many disk jobs; false if there were fewer.
+pub fn run(node: &mut Node, disk: &SimDisk, mut count: usize) -> bool {
+    loop {
+        let jobs = node.engine.poll_disk();
+        if jobs.is_empty() {
+            return false;
+        }
+        for mut job in jobs {
+            if count == 0 {
+                return true;
+            }
+            count -= 1;
+            job.run(disk);
+            node.engine.disk_done(job);
+        }
+        node.settle();
+    }
+}
+
+/// A message that is to be kept.
+pub fn durable(body: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x00\x53\x70\xc0\x02\x01\x41".to_vec();
+    bytes.extend_from_slice(&message(body));
+    bytes
 }
