@@ -106,7 +106,8 @@ class Kafka:
         names = {"host": HOST, "port": self.port, "control": free_port(), "folder": self.folder / "logs"}
         config.write_text(CONFIG.format(**names, partitions=PARTITIONS), encoding="utf-8")
         java = ["java", "-Xmx1g", "-cp", f"{self.server}/*"]
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that begins with a dash would be taken for an option.
+        identity = "w" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         command = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(config)]
         subprocess.run(command, check=True, capture_output=True)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
