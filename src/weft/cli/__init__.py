@@ -61,7 +61,9 @@ COMMANDS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Options, whose mistakes are one line."""
+
     def error(self, message: str) -> NoReturn:
         """One line in place of argparse's usage block."""
         self.exit(2, f"{self.prog}: {message} (try {self.prog} --help)\n")
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"weft: no command {command!r}, {nearest(command, COMMANDS)}", file=sys.stderr)
         return 2
     module = import_module(f"weft.cli.{command.replace('-', '_')}")
-    parser = _Parser(prog=f"weft {command}", description=f"{COMMANDS[command]}.", allow_abbrev=False)
+    parser = Parser(prog=f"weft {command}", description=f"{COMMANDS[command]}.", allow_abbrev=False)
     module.add_options(parser)
     try:
         code: int = module.run(parser.parse_args(words[1:]))

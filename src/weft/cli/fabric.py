@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import json
 import signal
 import subprocess
 import sys
@@ -21,19 +23,22 @@ from weft.cli.pruning import TIMEOUT_S, remove, until_flowing
 from weft.client import connect
 from weft.client.management import Management
 from weft.fabric import Fabric, Member, load
-from weft.fabric.diff import CLASSES, Step, compare
+from weft.fabric.diff import CLASSES, TOPOLOGY, Step, compare, compare_place
 from weft.model.errors import Refused, Unavailable
 
 NO_SUCH_CLASS = 404
 START_TIMEOUT_S = 30.0
+FINGERPRINT_CHARS = 12
+Plan = list[tuple[Member, list[Step]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("word", choices=("plan", "apply", "up"), help="show what differs, make it so, or run it here")
-    parser.add_argument("file", metavar="FILE", help="the fabric, in TOML (docs/reference/fabric.md)")
+    parser.add_argument("file", metavar="FILE", help="the fabric, in TOML or YAML (docs/reference/fabric.md)")
     parser.add_argument("--prune", action="store_true", help="remove what the file does not name")
     parser.add_argument("--force", action="store_true", help="with --prune: even queues that hold messages")
+    parser.add_argument("--plan", metavar="PLAN", default="", help="apply: only what `plan` has printed as this plan")
     parser.add_argument("--data-dir", metavar="DIR", default="weft-fabric", help="up: folder of all nodes' folders")
 
 
@@ -42,17 +47,44 @@ def run(options: argparse.Namespace) -> int:
     fabric = load(Path(options.file))
     if options.word == "up":
         return _up(fabric, options)
-    return asyncio.run(reconcile(fabric, options.prune, options.force, carry_out=options.word == "apply"))
+    carry_out = options.word == "apply"
+    return asyncio.run(reconcile(fabric, options.prune, options.force, carry_out=carry_out, agreed=options.plan))
 
 
-async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool) -> int:
+async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool, agreed: str = "") -> int:
     """Compare every node with the file, and with `carry_out` make it so; the exit code.
 
-    What is to go, goes last, when what comes in its place carries: a fabric changes its shape under traffic.
+    All nodes are asked before the first is changed. What is to go, goes last, when what comes in its place carries: a
+    fabric changes its shape under traffic. With `agreed` only that plan is carried out, and no other.
     """
+    plan, code = await _ask_all(fabric, prune, force)
+    known_as = _fingerprint(plan)
+    if not carry_out:
+        print(f"plan {known_as}")
+        return code
+    if agreed and agreed != known_as:
+        print(
+            f"this is plan {known_as}, not {agreed}: the file or a node has changed. Nothing was done", file=sys.stderr
+        )
+        return 1
+    for member, steps in plan:
+        code |= await _carry_out_at(member, steps)
+    surplus = [(member, step) for member, steps in plan for step in steps if step.action == "remove"]
+    if surplus:
+        made = [(m, step.name) for m, steps in plan for step in steps if step.kind == "route" and step.values]
+        if not force and not await until_flowing(made):
+            print(
+                "some of the new routes do not carry yet: nothing was removed. Apply again to remove", file=sys.stderr
+            )
+            return 1
+        code |= await remove(fabric, surplus, force=force)
+    return code
+
+
+async def _ask_all(fabric: Fabric, prune: bool, force: bool) -> tuple[Plan, int]:
+    """What is to be done at each node, told as it is found out; 1 if one could not be asked."""
+    plan: Plan = []
     code = 0
-    surplus: list[tuple[Member, Step]] = []
-    made: list[tuple[Member, str]] = []
     for member in fabric.members.values():
         if member.is_foreign:
             print(f"{member.name} ({member.url}): another broker, left as it is")
@@ -62,23 +94,35 @@ async def reconcile(fabric: Fabric, prune: bool, force: bool, *, carry_out: bool
                 management = Management(client, timeout_s=TIMEOUT_S)
                 actual = {kind: await _objects(management, kind) for kind in CLASSES}
                 steps = compare(member, actual, prune=prune, force=force)
-                _tell(member, steps)
-                surplus += [(member, step) for step in steps if step.action == "remove"]
-                made += [(member, step.name) for step in steps if step.kind == "route" and step.values]
-                if carry_out:
-                    for step in steps:
-                        await _carry_out(management, step)
+                known = await management.find("directory", f"{TOPOLOGY}/{member.name}")
+                steps += compare_place(member, known)
         except (Unavailable, Refused) as error:
             print(f"{member.name}: {error}", file=sys.stderr)
             code = 1
-    if carry_out and surplus:
-        if not force and not await until_flowing(made):
-            print(
-                "some of the new routes do not carry yet: nothing was removed. Apply again to remove", file=sys.stderr
-            )
-            return 1
-        code |= await remove(fabric, surplus, force=force)
-    return code
+        else:
+            _tell(member, steps)
+            plan.append((member, steps))
+    return plan, code
+
+
+def _fingerprint(plan: Plan) -> str:
+    """A plan in a word: the same steps at the same nodes have the same."""
+    steps = [[member.name, step.action, step.kind, step.name, step.values] for member, steps in plan for step in steps]
+    return hashlib.sha256(json.dumps(steps, sort_keys=True, default=str).encode()).hexdigest()[:FINGERPRINT_CHARS]
+
+
+async def _carry_out_at(member: Member, steps: list[Step]) -> int:
+    if not any(step.action in ("make", "change") for step in steps):
+        return 0
+    try:
+        async with connect(member.url, timeout_s=TIMEOUT_S) as client:
+            management = Management(client, timeout_s=TIMEOUT_S)
+            for step in steps:
+                await _carry_out(management, step)
+    except (Unavailable, Refused) as error:
+        print(f"{member.name}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 async def _objects(management: Management, kind: str) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from weft.client import connect
 from weft.client.management import Management
+from weft.fabric.diff import TOPOLOGY
 from weft.fabric.draw import Found, svg, text
-from weft.model.errors import Refused, Unavailable
+from weft.model.errors import WeftError
 
 TIMEOUT_S = 5.0
 NODES_MAX = 10_000
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
 async def crawl(url: str) -> Found:
     """Everything that can be reached from one node."""
     found = Found()
+    places: dict[str, dict[str, object]] = {}
     pending = {"": url}
     seen: set[str] = set()
     while pending and len(found.nodes) < NODES_MAX:
@@ -50,8 +52,8 @@ async def crawl(url: str) -> Found:
         seen.add(place)
         try:
             async with connect(place, timeout_s=TIMEOUT_S) as client:
-                more = await _ask(found, Management(client, timeout_s=TIMEOUT_S), place)
-        except (Unavailable, Refused) as error:
+                more = await _ask(found, places, Management(client, timeout_s=TIMEOUT_S), place)
+        except WeftError as error:
             if not known:
                 raise
             found.nodes[known] = {"url": place, "error": str(error)}
@@ -59,11 +61,13 @@ async def crawl(url: str) -> Found:
         pending |= {name: where for name, where in more.items() if name not in found.nodes}
     for link in found.links:
         found.nodes.setdefault(link["to"] or link["address"], {"url": link["address"], "error": "not a weft node"})
+    for name, facts in found.nodes.items():
+        facts.update(places.get(name, {}))
     return found
 
 
-async def _ask(found: Found, management: Management, url: str) -> dict[str, str]:
-    """One node's facts; (name, url) of the nodes it knows."""
+async def _ask(found: Found, places: dict[str, dict[str, object]], management: Management, url: str) -> dict[str, str]:
+    """One node's facts, and what it knows of others; (name, url) of the nodes it knows."""
     name = str((await management.read("node"))["name"])
     queues = await management.query("queue")
     connections = await management.query("connection", columns=["name"])
@@ -79,11 +83,18 @@ async def _ask(found: Found, management: Management, url: str) -> dict[str, str]
         if link.get("peer") and link.get("product") == "weft":
             more[str(link["peer"])] = f"amqp://{link['address']}"
     for entry in await management.query("directory"):
-        if entry["name"].startswith(MEMBERS):
-            urls = entry.get("value", {}).get("urls") or []
-            if urls:
-                more.setdefault(entry["name"].removeprefix(MEMBERS), urls[0])
+        if entry["name"].startswith(f"{TOPOLOGY}/"):
+            places[entry["name"].removeprefix(f"{TOPOLOGY}/")] = _words(entry.get("value") or {})
+        elif entry["name"].startswith(MEMBERS):
+            match entry.get("value"):
+                case {"urls": [str(place), *_]}:
+                    more.setdefault(entry["name"].removeprefix(MEMBERS), place)
     return more
+
+
+def _words(value: dict[str, object]) -> dict[str, object]:
+    """What of an entry belongs on a map: anyone may have written it."""
+    return {key: str(value[key]) for key in ("kind", "tier", "region", "partition") if key in value}
 
 
 def _route(row: dict[str, object]) -> str:

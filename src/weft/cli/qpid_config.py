@@ -3,21 +3,20 @@
 Owns the tool's grammar: `[-a BROKER] add|del|bind|unbind|exchanges|queues …`, options anywhere. Each command becomes
 requests to the management of one node.
 It must never delete a queue that holds messages or is used, unless `--force` says so.
-Rule: qpid-config of qpid-cpp, as the talk uses it (docs/reference/fabric.md); exit code 1 and one line on failure.
+Rule: qpid-config of qpid-cpp, as the talk uses it (docs/reference/fabric.md); one line on failure (`weft.cli.qpid`).
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from weft.cli import Parser, qpid, remote
 from weft.cli import exchange as exchanges
-from weft.cli import remote
 from weft.client.management import Management
-from weft.model.errors import Refused, WeftError
+from weft.model.errors import Refused
 
 USAGE = """qpid-config [OPTIONS]
        qpid-config [OPTIONS] exchanges|queues [FILTER]
@@ -29,16 +28,16 @@ USAGE = """qpid-config [OPTIONS]
 OVERFLOWS = {"none": None, "reject": "reject-publish", "ring": "drop-head", "ring-strict": "drop-head"}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qpid-config", usage=USAGE)
+def _parser() -> Parser:
+    parser = Parser(prog="qpid-config", usage=USAGE, allow_abbrev=False)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("-a", "--broker-addr", "-b", "--broker", dest="broker", default="localhost:5672")
     parser.add_argument("-r", "--recursive", action="store_true", help="show bindings too")
-    parser.add_argument("-t", "--timeout", type=float, default=10.0, metavar="S")
+    parser.add_argument("-t", "--timeout", type=qpid.seconds, default=10.0, metavar="S")
     parser.add_argument("--durable", action="store_true", help="survive a restart")
     parser.add_argument("--alternate-exchange", metavar="EXCHANGE")
-    parser.add_argument("--max-queue-count", type=int, metavar="N")
-    parser.add_argument("--max-queue-size", type=int, metavar="BYTES")
+    parser.add_argument("--max-queue-count", type=qpid.count, metavar="N")
+    parser.add_argument("--max-queue-size", type=qpid.count, metavar="BYTES")
     parser.add_argument("--limit-policy", choices=tuple(OVERFLOWS), default="none")
     parser.add_argument("--argument", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--force", action="store_true", help="delete whatever it holds and whoever uses it")
@@ -50,35 +49,42 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     parser = _parser()
-    options = parser.parse_intermixed_args(arguments)
 
-    async def work(management: Management) -> int:
-        match options.words:
-            case []:
-                await _overview(management)
-            case ["exchanges" | "queues" as kind, *rest] if len(rest) <= 1:
-                await _list(options, management, kind.removesuffix("s"), rest[0] if rest else None)
-            case ["add", "exchange", type_, name]:
-                await _add(management, "exchange", name, _exchange_values(options, type_))
-            case ["add", "queue", name]:
-                await _add(management, "queue", name, _queue_values(options))
-            case ["del", "exchange", name]:
-                await management.delete("exchange", name)
-            case ["del", "queue", name]:
-                await management.delete("queue", name, _conditions(options))
-            case ["bind", exchange, queue, *rest] if len(rest) <= 1:
-                await exchanges.bind(management, exchange, queue, rest[0] if rest else "")
-            case ["unbind", exchange, queue, *rest] if len(rest) <= 1:
-                await exchanges.unbind(management, exchange, queue, rest[0] if rest else "")
-            case _:
-                parser.error("these words make no command")
-        return 0
+    def ask(options: argparse.Namespace) -> int:
+        work = _command(options)
+        if work is None:
+            parser.error(f"{' '.join(options.words)!r} is no command, or has too few or too many words")
 
-    try:
-        return remote.run(remote.broker_url(options.broker), work, options.timeout)
-    except WeftError as error:
-        print(f"Failed: {type(error).__name__} - {error}", file=sys.stderr)
-        return 1
+        async def done(management: Management) -> int:
+            await work(management)
+            return 0
+
+        return remote.run(remote.broker_url(options.broker), done, options.timeout)
+
+    return qpid.run(parser, arguments, ask)
+
+
+def _command(options: argparse.Namespace) -> Callable[[Management], Awaitable[None]] | None:
+    """What the words mean; None if nothing."""
+    match options.words:
+        case []:
+            return _overview
+        case ["exchanges" | "queues" as kind, *rest] if len(rest) <= 1:
+            return lambda management: _list(options, management, kind.removesuffix("s"), rest[0] if rest else None)
+        case ["add", "exchange", type_, name]:
+            values = _exchange_values(options, type_)
+            return lambda management: _add(management, "exchange", name, values)
+        case ["add", "queue", name]:
+            values = _queue_values(options)
+            return lambda management: _add(management, "queue", name, values)
+        case ["del", "exchange", name]:
+            return lambda management: management.delete("exchange", name)
+        case ["del", "queue", name]:
+            return lambda management: management.delete("queue", name, _conditions(options))
+        case ["bind" | "unbind" as word, exchange, queue, *rest] if len(rest) <= 1:
+            change = exchanges.bind if word == "bind" else exchanges.unbind
+            return lambda management: change(management, exchange, queue, rest[0] if rest else "")
+    return None
 
 
 async def _add(management: Management, kind: str, name: str, values: dict[str, Any]) -> None:

@@ -3,22 +3,21 @@
 Owns the tool's grammar: destination first, then source; options anywhere. Each command becomes requests to the
 management of the destination, or with `-s` of the source.
 It must never do what the words do not say: a link is made for a route, and goes with it only on `-e`.
-Rule: qpid-route of qpid-cpp, as the talk uses it (docs/reference/fabric.md); exit code 1 and one line on failure.
+Rule: qpid-route of qpid-cpp, as the talk uses it (docs/reference/fabric.md); one line on failure (`weft.cli.qpid`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 
-from weft.cli import remote
+from weft.cli import Parser, qpid, remote
 from weft.cli.map import crawl
 from weft.client.management import Management, Row
 from weft.fabric.draw import text
 from weft.federation.records import CREDIT_DEFAULT, CREDIT_MAX, parse_url
-from weft.model.errors import Refused, WeftError
+from weft.model.errors import Refused
 
 USAGE = """qpid-route [OPTIONS] dynamic add|del DEST SRC EXCHANGE [TAG] [EXCLUDE] [MECHANISM]
        qpid-route [OPTIONS] route add|del DEST SRC EXCHANGE KEY [TAG] [EXCLUDE] [MECHANISM]
@@ -31,9 +30,9 @@ A broker is [user/password@]host[:port], or a url."""
 HERE = "localhost:5672"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qpid-route", usage=USAGE)
-    parser.add_argument("words", nargs="+", help=argparse.SUPPRESS)
+def _parser() -> Parser:
+    parser = Parser(prog="qpid-route", usage=USAGE, allow_abbrev=False)
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("-d", "--durable", action="store_true", help="survive a restart")
     parser.add_argument(
         "-e", "--del-empty-link", action="store_true", help="with del: the link goes with its last route"
@@ -41,42 +40,49 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-s", "--src-local", action="store_true", help="the source connects and pushes")
     parser.add_argument("-q", "--quiet", action="store_true", help="a duplicate is no failure")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done")
-    parser.add_argument("--ack", type=int, metavar="N", help="accepted; messages are always acknowledged")
-    parser.add_argument("--credit", type=int, default=0, metavar="N", help="messages on the way; 0 is the default's")
+    parser.add_argument("--ack", type=qpid.count, metavar="N", help="accepted; messages are always acknowledged")
+    parser.add_argument(
+        "--credit", type=qpid.count, default=0, metavar="N", help="messages on the way; 0 is the default's"
+    )
     parser.add_argument("-t", "--transport", choices=("tcp", "ssl"), default="tcp")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S")
+    parser.add_argument("--timeout", type=qpid.seconds, default=10.0, metavar="S")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     parser = _parser()
-    options = parser.parse_intermixed_args(arguments)
-    kind, *rest = options.words
-    command = rest.pop(0) if rest else ""
-    try:
-        match kind, command, rest:
-            case "queue", "add" | "del", [destination, source, exchange, queue, *rest] if len(rest) <= 1:
-                values = {"kind": "queue", "exchange": exchange, "queue": queue}
-                return _route(options, command, destination, source, values)
-            case "route", "add" | "del", [destination, source, exchange, key, *rest] if len(rest) <= 3:
-                values = {"kind": "static", "exchange": exchange, "key": key}
-                return _route(options, command, destination, source, values)
-            case "dynamic", "add" | "del", [destination, source, exchange, *rest] if len(rest) <= 3:
-                return _route(options, command, destination, source, {"kind": "dynamic", "exchange": exchange})
-            case "route", "list" | "flush", _ if len(rest) <= 1:
-                return _list_or_flush(options, command, rest[0] if rest else HERE)
-            case "route", "map", _ if len(rest) <= 1:
-                print(text(asyncio.run(crawl(remote.broker_url(rest[0] if rest else HERE)))))
-                return 0
-            case "link", "add" | "del", [destination, source, *rest] if len(rest) <= 1:
-                return _link(options, command, destination, source)
-            case "link", "list", _ if len(rest) <= 1:
-                return _list_links(options, rest[0] if rest else HERE)
-        parser.error("these words make no command")
-    except WeftError as error:
-        print(f"Failed: {type(error).__name__} - {error}", file=sys.stderr)
-        return 1
+
+    def ask(options: argparse.Namespace) -> int:
+        code = _command(options)
+        if code is None:
+            parser.error(f"{' '.join(options.words)!r} is no command, or has too few or too many words")
+        return code
+
+    return qpid.run(parser, arguments, ask)
+
+
+def _command(options: argparse.Namespace) -> int | None:
+    """Do as the words say; None if they say nothing."""
+    match options.words:
+        case ["queue", "add" | "del" as word, destination, source, exchange, queue, *rest] if len(rest) <= 1:
+            values = {"kind": "queue", "exchange": exchange, "queue": queue}
+            return _route(options, word, destination, source, values)
+        case ["route", "add" | "del" as word, destination, source, exchange, key, *rest] if len(rest) <= 3:
+            values = {"kind": "static", "exchange": exchange, "key": key}
+            return _route(options, word, destination, source, values)
+        case ["dynamic", "add" | "del" as word, destination, source, exchange, *rest] if len(rest) <= 3:
+            return _route(options, word, destination, source, {"kind": "dynamic", "exchange": exchange})
+        case ["route", "list" | "flush" as word, *rest] if len(rest) <= 1:
+            return _list_or_flush(options, word, rest[0] if rest else HERE)
+        case ["route", "map", *rest] if len(rest) <= 1:
+            print(text(asyncio.run(crawl(remote.broker_url(rest[0] if rest else HERE)))))
+            return 0
+        case ["link", "add" | "del" as word, destination, source, *rest] if len(rest) <= 1:
+            return _link(options, word, destination, source)
+        case ["link", "list", *rest] if len(rest) <= 1:
+            return _list_links(options, rest[0] if rest else HERE)
+    return None
 
 
 def _peer_url(options: argparse.Namespace, broker: str) -> str:

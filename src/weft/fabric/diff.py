@@ -19,6 +19,8 @@ from weft.federation import link_of, parse_url, relay_of, route_of, to_table
 Row = Mapping[str, Any]
 CLASSES = ("exchange", "queue", "binding", "uplink", "route", "relay")
 """In the order in which they are made; they are removed in the other."""
+TOPOLOGY = "/topology"
+"""Where the directory has what each node is: its kind, tier, region and partition."""
 OWN_PREFIXES = ("amq.", "weft.", "$", "service:")
 """Names that nodes make themselves."""
 
@@ -62,6 +64,13 @@ def compare(
             rows = [row for row in rows if row.get("destination", row["name"]) not in passing]
             steps += _extra(kind, wanted[kind], rows, force=force)
     return steps
+
+
+def compare_place(member: Member, known: Row | None) -> list[Step]:
+    """The step that tells the directory what a node is, if it does not know."""
+    if known is not None and known.get("value") == member.place:
+        return []
+    return [Step("make", "directory", f"{TOPOLOGY}/{member.name}", {"value": member.place})]
 
 
 def _wanted(member: Member) -> dict[str, dict[str, Mapping[str, Any]]]:

@@ -2,7 +2,8 @@
 
 Owns both drawings. What was found out about nodes and links comes in (`Found`); text goes out.
 It must not ask anyone.
-Rule: nodes stand in layers by how far they are from a gateway or, without one, from the node that most links lead to.
+Rule: nodes stand in layers by their tier, if a fabric file gave them one; else by how far they are from a gateway or,
+without one, from the node that most links lead to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+TIERS = ("front", "mid", "core")
+"""From programs inwards; tiers with other names come after these."""
 BOX_W, BOX_H, GAP_X, GAP_Y, MARGIN = 190, 64, 40, 90, 30
 
 
@@ -20,13 +23,26 @@ class Found:
     """What a crawl has found."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts by node: url, queues, ready, connections, or why it could not be asked."""
+    """Facts by node: url, queues, ready, connections, or why it could not be asked; its kind, tier, region and
+    partition, as far as they are known.
+    """
     links: list[dict[str, Any]] = field(default_factory=list)
     """from, to, name, role, state, routes (a list of texts)."""
 
 
-def layers(found: Found) -> list[list[str]]:
-    """Nodes by distance from the middle."""
+def layers(found: Found) -> list[tuple[str, list[str]]]:
+    """Nodes with what their layer is called: by tiers, or without a name by their distance from the middle."""
+    tiers = {str(facts.get("tier") or "") for facts in found.nodes.values()}
+    if not any(tiers):
+        return [("", names) for names in _by_distance(found)]
+    order = sorted(tiers, key=lambda tier: (not tier, TIERS.index(tier) if tier in TIERS else len(TIERS), tier))
+    return [
+        (tier, sorted(name for name, facts in found.nodes.items() if str(facts.get("tier") or "") == tier))
+        for tier in order
+    ]
+
+
+def _by_distance(found: Found) -> list[list[str]]:
     beside: dict[str, set[str]] = {name: set() for name in found.nodes}
     incoming = dict.fromkeys(found.nodes, 0)
     for link in found.links:
@@ -56,7 +72,9 @@ def layers(found: Found) -> list[list[str]]:
 def text(found: Found) -> str:
     """The map for a terminal."""
     lines: list[str] = []
-    for depth, names in enumerate(layers(found)):
+    for depth, (tier, names) in enumerate(layers(found)):
+        if tier:
+            lines.append(f"{'  ' * depth}-- {tier} tier")
         for name in names:
             facts = found.nodes[name]
             lines.append(f"{'  ' * depth}[{name}]  {_facts(facts)}")
@@ -72,18 +90,22 @@ def text(found: Found) -> str:
 def _facts(facts: dict[str, Any]) -> str:
     if "error" in facts:
         return f"not reached: {facts['error']}"
-    parts = [str(facts.get("url", ""))]
+    parts = [*_place(facts), str(facts.get("url", ""))]
     parts += [f"{facts[key]} {key}" for key in ("queues", "ready", "connections") if key in facts]
     return ", ".join(part for part in parts if part)
+
+
+def _place(facts: dict[str, Any]) -> list[str]:
+    return [str(facts[key]) for key in ("kind", "region", "partition") if facts.get(key)]
 
 
 def svg(found: Found) -> str:
     """The map as a picture."""
     rows = layers(found)
-    width = MARGIN * 2 + max((len(row) for row in rows), default=1) * (BOX_W + GAP_X)
+    width = MARGIN * 2 + max((len(names) for _, names in rows), default=1) * (BOX_W + GAP_X)
     height = MARGIN * 2 + len(rows) * (BOX_H + GAP_Y)
     places: dict[str, tuple[int, int]] = {}
-    for depth, names in enumerate(rows):
+    for depth, (_, names) in enumerate(rows):
         left = (width - len(names) * (BOX_W + GAP_X) + GAP_X) // 2
         for at, name in enumerate(names):
             places[name] = (left + at * (BOX_W + GAP_X), MARGIN + depth * (BOX_H + GAP_Y))
@@ -96,6 +118,12 @@ def svg(found: Found) -> str:
     drawn = [link for link in found.links if link["from"] in places and link["to"] in places]
     parts += [_line(link, places[link["from"]], places[link["to"]]) for link in drawn]
     parts += [_box(name, found.nodes[name], *places[name]) for name in places]
+    parts += [
+        f'<text x="{MARGIN // 4}" y="{MARGIN + depth * (BOX_H + GAP_Y) - 8}" font-size="13" fill="#456">'
+        f"{escape(tier)} tier</text>"
+        for depth, (tier, _) in enumerate(rows)
+        if tier
+    ]
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -120,7 +148,7 @@ def _line(link: dict[str, Any], here: tuple[int, int], there: tuple[int, int]) -
 def _box(name: str, facts: dict[str, Any], x: int, y: int) -> str:
     fill = "#fdd" if "error" in facts else "#eef5ff"
     second = str(facts.get("error") or facts.get("url", ""))[:30]
-    third = ", ".join(f"{facts[key]} {key}" for key in ("queues", "ready") if key in facts)
+    third = ", ".join([*_place(facts), *(f"{facts[key]} {key}" for key in ("queues", "ready") if key in facts)])
     return (
         f'<g><rect x="{x}" y="{y}" width="{BOX_W}" height="{BOX_H}" rx="8" fill="{fill}" stroke="#456"/>'
         f'<text x="{x + 10}" y="{y + 22}" font-size="15" font-weight="bold">{escape(name)}</text>'

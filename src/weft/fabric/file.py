@@ -1,4 +1,4 @@
-"""The fabric file: nodes, who links to whom, and what the links carry, in one readable TOML.
+"""The fabric file: nodes, who links to whom, and what the links carry, in one readable TOML or YAML.
 
 Owns the format, its short-hands (ranges in names, patterns over nodes) and the checks of a whole topology. Text comes
 in, a `Fabric` of frozen values goes out, or a ConfigError that names the line's table.
@@ -22,6 +22,8 @@ from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint, parse_endpoint
 
 FILE_BYTES_MAX = 4_194_304
+YAML_SUFFIXES = (".yaml", ".yml")
+YAML_DEPTH_MAX = 16
 NODES_MAX = 10_000
 PORT = 5_672
 PORT_MAX = 65_535
@@ -83,6 +85,12 @@ class Member:
         """Where it is; without a password, so that it can be shown."""
         return f"amqp://{self.listen}"
 
+    @property
+    def place(self) -> dict[str, str]:
+        """What it is in the fabric, for whoever looks at the network."""
+        words = {"kind": self.kind, "tier": self.tier, "region": self.region, "partition": self.partition}
+        return {key: word for key, word in words.items() if word}
+
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
@@ -102,11 +110,46 @@ def load(path: Path) -> Fabric:
         raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+    if path.suffix in YAML_SUFFIXES:
+        return parse(_read_yaml(path, data), str(path))
     try:
         document = tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     return parse(document, str(path))
+
+
+def _read_yaml(path: Path, data: bytes) -> Mapping[str, Any]:
+    """The same tables in YAML. Aliases are not followed: a few lines of them may stand for more than there is room."""
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(f"{path}: YAML needs PyYAML (weft[yaml]); TOML needs nothing") from None
+    try:
+        depth = 0
+        for event in yaml.parse(data, yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > YAML_DEPTH_MAX:
+                raise ValueError("aliases (*name) and deep nesting are not read")
+        document = yaml.load(data, yaml.SafeLoader)
+        _check_keys(document)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{path}: not YAML for us: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: holds no tables")
+    return document
+
+
+def _check_keys(value: object) -> None:
+    """YAML reads some words as numbers or as yes and no; a name is a text."""
+    if isinstance(value, list):
+        for item in value:
+            _check_keys(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{key!r} is read as no text: write it in quotes")
+            _check_keys(item)
 
 
 def parse(document: Mapping[str, Any], origin: str = "fabric") -> Fabric:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from weft.fabric.diff import CLASSES, compare
+from weft.fabric.diff import CLASSES, compare, compare_place
 from weft.fabric.draw import Found, svg, text
 from weft.fabric.file import Fabric, expand, load, parse
 from weft.fabric.model import Paper
@@ -54,6 +54,42 @@ def test_a_link_that_relays_nothing_is_a_path_of_its_own() -> None:
     assert find_paths(read(body + "relay='complete'"), "n1", "n3") == [("n1", "n3")]
     with pytest.raises(ConfigError, match="may be ring, complete"):
         read(body + "relay='star'")
+
+
+YAML = """
+nodes:
+  "a-{1..2}": {listen: "h:1", kind: gateway, tier: mid, region: slc}
+  b: {listen: "h:9", tier: front}
+links: [{from: a-1, to: a-2, each: true}]
+"""
+
+
+def test_the_same_in_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(YAML)
+    fabric = load(file)
+    assert [member.listen.port for member in fabric.members.values()] == [1, 2, 9]
+    assert fabric.members["a-2"].place == {"kind": "gateway", "tier": "mid", "region": "slc"}
+    assert fabric.edges == (("a-1", "a-2", "a-2"),)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("nodes: [", "not YAML for us: while parsing"),
+        ("- a", "holds no tables"),
+        ("nodes: {1: {listen: 'h:1'}}", "1 is read as no text: write it in quotes"),
+        ("nodes:\n  a: &a {listen: 'h:1'}\n  b: *a", "aliases"),
+        ("nodes: !!python/object:os.system {}", "not YAML for us: could not determine a constructor"),
+        ("\x00", "not YAML for us: unacceptable character"),
+        ("[" * 5_000, "deep nesting"),
+    ],
+)
+def test_what_yaml_must_not_say(tmp_path: Path, body: str, complaint: str) -> None:
+    file = tmp_path / "fabric.yml"
+    file.write_text(body)
+    with pytest.raises(ConfigError, match=complaint):
+        load(file)
 
 
 def test_ranges() -> None:
@@ -183,6 +219,15 @@ def test_relays_are_made_with_their_parts_and_go_with_them() -> None:
         read(body.replace("exchange='news'", "mode='ring'"))
 
 
+def test_the_directory_is_told_what_a_node_is() -> None:
+    gateway = load(PAYPAL).members["gateway-1"]
+    (step,) = compare_place(gateway, None)
+    assert (step.kind, step.name) == ("directory", "/topology/gateway-1")
+    assert step.values == {"value": {"kind": "gateway", "tier": "mid"}}
+    assert compare_place(gateway, {"value": {"tier": "mid", "kind": "gateway"}}) == []
+    assert compare_place(gateway, {"value": {"tier": "core"}}) == [step]
+
+
 def test_the_table_of_the_talk() -> None:
     assert [round(loss_of(uptime, n), 12) for uptime, n in ((0.99, 2), (0.99, 3), (0.999, 2), (0.999, 3))] == [
         0.0001,
@@ -243,6 +288,10 @@ def test_the_map_is_drawn() -> None:
     assert drawn.index("[gw]") < drawn.index("[r]")
     assert "==> gw (gateway)  operational" in drawn
     assert "not reached: gone" in drawn
+    places = {"gw": {"tier": "mid", "kind": "gateway"}, "r": {"tier": "front", "region": "dub"}}
+    tiers = Found({name: {**facts, **places.get(name, {})} for name, facts in found.nodes.items()}, found.links)
+    assert text(tiers).splitlines()[:2] == ["-- front tier", "[r]  dub, amqp://h:2"]
+    assert "mid tier</text>" in svg(tiers)
     picture = svg(found)
     assert picture.startswith("<svg")
     assert "&lt;x&gt;" in picture

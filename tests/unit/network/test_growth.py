@@ -121,6 +121,49 @@ async def test_a_star_becomes_a_mesh_under_traffic(tmp_path: Path, capsys: pytes
             assert ready(node, "q") == 0
 
 
+async def test_a_plan_that_was_agreed_on_is_carried_out_or_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Nodes() as fabric:
+        nodes = [await fabric.add(name) for name in NODES]
+
+        async def run(links: str, **options: object) -> tuple[int, str]:
+            code = await reconcile(load(_file(tmp_path, fabric, links)), True, False, **options)  # type: ignore[arg-type]
+            said = capsys.readouterr()
+            return code, said.out + said.err
+
+        code, said = await run(STAR, carry_out=False)
+        plan = said.split()[-1]
+        assert (code, await run(STAR, carry_out=False)) == (0, (0, said))
+        code, said = await run(MESH, carry_out=True, agreed=plan)  # the file was changed meanwhile
+        assert code == 1
+        assert f"not {plan}: the file or a node has changed. Nothing was done" in said
+        nodes[0].declare_queue("stray", durable=True)  # and now a node was
+        assert (await run(STAR, carry_out=True, agreed=plan))[0] == 1
+        assert not any(node.network.federation.links() for node in nodes)
+        nodes[0].delete_queue("stray")
+        assert (await run(STAR, carry_out=True, agreed=plan))[0] == 0
+        await until(lambda: all(flowing(node) for node in nodes[1:]))
+
+
+async def test_two_may_apply_at_once(tmp_path: Path) -> None:
+    """The same file, several times over: all succeed, and it is as the file wants it."""
+    async with Nodes() as fabric:
+        nodes = [await fabric.add(name) for name in NODES]
+        star = load(_file(tmp_path, fabric, STAR))
+        codes = await asyncio.gather(*(reconcile(star, True, False, carry_out=True) for _ in range(3)))
+        assert codes == [0, 0, 0]
+        await until(lambda: all(flowing(node) for node in nodes[1:]))
+        assert await reconcile(star, True, False, carry_out=True) == 0
+        # Two that want different things: whatever came of it, the next one is obeyed.
+        mesh = load(_file(tmp_path, fabric, MESH))
+        await asyncio.gather(*(reconcile(file, True, True, carry_out=True) for file in (mesh, star, mesh)))
+        await reconcile(mesh, True, True, carry_out=True)
+        assert await reconcile(mesh, True, True, carry_out=True) == 0
+        assert {row["name"] for row in fabric.nodes["a"].network.federation.links()} == {"b", "c"}
+        await until(lambda: all(flowing(node) for node in nodes if node.network.federation.links()))
+
+
 async def test_a_shard_moves_to_another_cluster_under_traffic() -> None:
     """A record's key names its shard; each shard is one cluster's at a time, and moves with what waits in it."""
     async with Nodes() as fabric:
