@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,8 +128,8 @@ async def test_a_plan_that_was_agreed_on_is_carried_out_or_nothing(
     async with Nodes() as fabric:
         nodes = [await fabric.add(name) for name in NODES]
 
-        async def run(links: str, **options: object) -> tuple[int, str]:
-            code = await reconcile(load(_file(tmp_path, fabric, links)), True, False, **options)  # type: ignore[arg-type]
+        async def run(links: str, **options: Any) -> tuple[int, str]:
+            code = await reconcile(load(_file(tmp_path, fabric, links)), True, False, **options)
             said = capsys.readouterr()
             return code, said.out + said.err
 
