@@ -188,6 +188,21 @@ async def _until_known(url: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def _until_empty(url: str) -> None:
+    async with weft.connect(url) as client, asyncio.timeout(WAIT_S):
+        management = Management(client)
+        while any(row.get("ready") or row.get("unsettled") for row in await management.query("queue")):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def _folders(folder: Path, pid: int) -> set[str]:
+    """Of the nodes' folders, those in which a process has files open or mapped."""
+    opened = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+    mapped = [line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    paths = [Path(name) for name in (*opened, *mapped) if name.startswith(f"{folder}/")]
+    return {path.relative_to(folder).parts[0] for path in paths}
+
+
 async def test_any_process_may_be_killed_under_load(nine: Nine) -> None:
     for local in LOCALS:
         channel = nine.channel(local)
@@ -210,6 +225,10 @@ async def test_any_process_may_be_killed_under_load(nine: Nine) -> None:
         for victim in ("local-1", "gateway-1", "remote-1", "infra-1"):
             await load.lose(victim)
         await load.end()
+        for gateway in ("gateway-1", "gateway-2"):
+            await _until_empty(nine.url(gateway))  # pipes hold nothing when the traffic is over
+        for name, pid in nine.pids.items():
+            assert _folders(nine.folder, pid) == {name}, "each has its own data, and nobody else's"
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

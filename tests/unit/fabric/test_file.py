@@ -277,6 +277,9 @@ def test_ten_thousand_servers() -> None:
     double = Paper(servers=20_000)
     assert double.links() < 2.2 * paper.links()
     assert max(double.connections().values()) <= 500
+    # A daemon for each of 1,300 services, and so on: two connections each, and few between gateways.
+    for services in (1_300, 2_600, 5_200, 10_400):
+        assert Paper(servers=services).links() / services < 2.2
 
 
 def test_the_map_is_drawn() -> None:

@@ -47,6 +47,12 @@ async def test_a_service_is_reachable_from_every_local_node_within_a_second() ->
         service = _serve(nodes["remote0"])
         await until(lambda: all(keys(nodes[n], "service_gateway.direct") for n in ("local0", "local1", "remote1")))
         assert time.monotonic() - began < 1
+        made = [queue["name"] for queue in nodes["gateway"].snapshot()["queues"]]
+        routes = [row["name"] for row in nodes["remote0"].network.federation.routes()]
+        assert f"{SERVICE}.request" in made
+        _serve(nodes["remote0"]).close()  # type: ignore[attr-defined]
+        assert [queue["name"] for queue in nodes["gateway"].snapshot()["queues"]] == made, "once more changes nothing"
+        assert [row["name"] for row in nodes["remote0"].network.federation.routes()] == routes
         nodes["local0"].declare_queue("replies")
         nodes["local0"].bind("service_res.direct", "replies", "local0.me")
         await until(lambda: "local0.me" in keys(nodes["remote0"], "service_res.direct"))

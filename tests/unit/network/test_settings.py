@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -53,7 +53,15 @@ async def test_five_lines_and_zookeeper_do_the_rest(zookeeper: zookeepers.ZooKee
             await until(lambda: "work" in names(here, "queues"))
             assert "not-mine" not in names(here, "queues")
             await until(lambda: here.network.desk.keys_of_queue("/", "impl", "work") == [("k", "{}")])
-            # Each kind, while it runs, within two seconds.
+            # Each kind, while it runs, within two seconds, and told as an event.
+            events = here.receive("weft.events/#")
+            async with asyncio.timeout(2):
+                await operator.put("/nodes/here/queues/late", {})
+                await until(lambda: "late" in names(here, "queues"))
+            async with asyncio.timeout(2):
+                await operator.put("/nodes/here/users/ada", {"tags": ["monitoring"]})
+                await operator.put("/nodes/here/permissions/ada", {"user": "ada", "read": ".*"})
+                await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 1)
             async with asyncio.timeout(2):
                 await operator.put("/nodes/here/links/up", {"urls": [fabric.url("gateway")], "role": "gateway"})
                 await operator.put(
@@ -63,9 +71,14 @@ async def test_five_lines_and_zookeeper_do_the_rest(zookeeper: zookeepers.ZooKee
                 await until(lambda: flowing(here))
             await gateway.send("requests", b"1")
             assert [message.body for message in await take(here, "work", 1)] == [b"1"]
-            await operator.put("/nodes/here/users/ada", {"tags": ["monitoring"]})
-            await operator.put("/nodes/here/permissions/ada", {"user": "ada", "read": ".*"})
-            await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 1)
+            await _told(events, {("queue", "late"), ("directory", "ada"), ("uplink", "up"), ("route", "r")})
+            # An address is what the directory says now, for a client that knows its own node alone.
+            async with weft.connect("weft+memory:here") as client:
+                for queue in ("orders-1", "orders-2"):
+                    await operator.put("/addresses/orders", {"queue": queue})
+                    async with asyncio.timeout(1):
+                        while not await _resolves(client, "/addresses/orders", {"queue": queue}):  # noqa: ASYNC110
+                            await asyncio.sleep(0.005)
             await operator.delete("/nodes/here/routes/r")
             await until(lambda: not here.network.federation.routes())
             # A queue that holds messages stays, whatever the directory says.
@@ -74,6 +87,21 @@ async def test_five_lines_and_zookeeper_do_the_rest(zookeeper: zookeepers.ZooKee
             await operator.delete("/nodes/here/permissions/ada")
             await until(lambda: [row.user for row in here._running.policy.permissions()].count("ada") == 0)
             assert ready(here, "work") == 1
+
+
+async def _told(events: AsyncIterator[weft.Message], wanted: set[tuple[str, str]]) -> None:
+    """Wait until something was told of objects with these classes and names."""
+    seen: set[tuple[str, str]] = set()
+    async with asyncio.timeout(15):
+        async for event in events:
+            body = json.loads(event.body)
+            seen.add((body["class"], body["object"].split("/")[-1]))
+            if wanted <= seen:
+                return
+
+
+async def _resolves(client: weft.Fabric, path: str, value: dict[str, str]) -> bool:
+    return ((await Management(client).find("directory", path)) or {}).get("value") == value
 
 
 HASH = "scrypt$16$8$1$c2FsdHNhbHRzYWx0c2FsdA==$" + "A" * 43 + "="
