@@ -191,7 +191,7 @@ async def _until_known(url: str) -> None:
 async def _until_empty(url: str) -> None:
     async with weft.connect(url) as client, asyncio.timeout(WAIT_S):
         management = Management(client)
-        while any(row.get("ready") or row.get("unsettled") for row in await management.query("queue")):  # noqa: ASYNC110
+        while any(row.get("ready") or row.get("unsettled") for row in await management.query("queue")):
             await asyncio.sleep(0.02)
 
 
