@@ -1,23 +1,27 @@
-//! Large writes past the page cache.
+//! Large writes past the page cache, and reads of what is not in it.
 //!
-//! Owns the file that is being written with direct I/O, and a buffer that lies as the disk wants it. Whole blocks go to
-//! the disk, through that buffer where they lie otherwise; what is less than a block at either end is left to the
-//! caller, who goes through the cache. It must never be needed: where the file system does not know direct I/O,
-//! everything is the caller's. Rule: `open(2)`, "O_DIRECT"; no block is written both ways, so cache and disk agree.
-//! Why: decision 0018.
+//! Owns the files that are being written and read with direct I/O, a buffer that lies as the disk wants it, and how
+//! much of each file went through the cache. Whole blocks go to the disk, through that buffer where they lie otherwise;
+//! what is less than a block at either end is left to the caller, who goes through the cache. It must never be needed:
+//! where the file system does not know direct I/O, everything is the caller's. Rule: `open(2)`, "O_DIRECT"; no block is
+//! written both ways, so cache and disk agree. Why: decision 0018.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::aligned::BLOCK_BYTES;
 
-/// Writes of at least this are worth it: below, the cache saves more than it costs.
+/// Writes and reads of at least this are worth it: below, the cache saves more than it costs.
 pub(crate) const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// What is written at a time, where it has to be copied first.
 const PIECE_BYTES: usize = 1 << 20;
+/// A file of which more than this was written through the cache is read from there.
+const CACHED_BYTES_MAX: u64 = 8 << 20;
 
 /// A way past the page cache.
 #[derive(Debug, Default)]
@@ -27,6 +31,15 @@ pub(crate) struct Direct {
     /// The segment being written.
     file: Option<(String, File)>,
     memory: Vec<u8>,
+}
+
+/// What may be in the page cache, and the way to what is not. Apart from `Direct`: who reads waits for no write.
+#[derive(Debug, Default)]
+pub(crate) struct Cached {
+    /// Bytes of each file that were written through the cache.
+    bytes: HashMap<String, u64>,
+    /// The segment being read past it.
+    file: Option<(String, Arc<File>)>,
 }
 
 impl Direct {
@@ -60,7 +73,7 @@ impl Direct {
     ) -> io::Result<()> {
         let file = match self.file.take_if(|(known, _)| known == name) {
             Some((_, file)) => file,
-            None => open(path)?,
+            None => open(path, OpenOptions::new().write(true))?,
         };
         let offset = offset + blocks.start as u64;
         let bytes = &bytes[blocks];
@@ -87,14 +100,42 @@ impl Direct {
     }
 }
 
+impl Cached {
+    /// So many bytes of a file went through the cache.
+    pub(crate) fn add(&mut self, name: &str, count: usize) {
+        match self.bytes.get_mut(name) {
+            Some(bytes) => *bytes += count as u64,
+            None => drop(self.bytes.insert(name.to_owned(), count as u64)),
+        }
+    }
+
+    /// The file to read whole blocks from past the cache; none if they may be in there, or if that cannot be done.
+    pub(crate) fn way_past(&mut self, path: &Path, name: &str) -> Option<Arc<File>> {
+        if self.bytes.get(name).is_some_and(|bytes| *bytes > CACHED_BYTES_MAX) {
+            return None;
+        }
+        if self.file.as_ref().is_none_or(|(known, _)| known != name) {
+            let file = open(path, OpenOptions::new().read(true)).ok()?;
+            self.file = Some((name.to_owned(), Arc::new(file)));
+        }
+        self.file.as_ref().map(|(_, file)| Arc::clone(file))
+    }
+
+    /// The file has another name, or is gone.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.file.take_if(|(known, _)| known == name);
+        self.bytes.remove(name);
+    }
+}
+
 #[cfg(target_os = "linux")]
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)
+    options.custom_flags(libc::O_DIRECT).open(path)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open(_path: &Path) -> io::Result<File> {
+fn open(_path: &Path, _options: &mut OpenOptions) -> io::Result<File> {
     Err(io::ErrorKind::InvalidInput.into())
 }
 

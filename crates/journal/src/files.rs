@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::direct::{DIRECT_BYTES_MIN, Direct};
+use crate::direct::{Cached, DIRECT_BYTES_MIN, Direct};
 use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
 
 /// Handles kept open: the segment being written, its sidecar, and those that readers of cold queues are in.
@@ -26,6 +26,7 @@ pub struct Files {
     /// Most recently used last.
     handles: Mutex<Vec<Handle>>,
     direct: Mutex<Direct>,
+    cached: Mutex<Cached>,
 }
 
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Files {
     }
 
     fn new(root: PathBuf, read_only: bool) -> Self {
-        Self { root, read_only, handles: Mutex::default(), direct: Mutex::default() }
+        Self { root, read_only, handles: Mutex::default(), direct: Mutex::default(), cached: Mutex::default() }
     }
 
     /// The folder.
@@ -98,6 +99,7 @@ impl Files {
     fn forget(&self, name: &str) {
         self.handles().retain(|handle| handle.name != name);
         lock(&self.direct).forget(name);
+        lock(&self.cached).forget(name);
     }
 }
 
@@ -161,12 +163,21 @@ impl Storage for Files {
         Ok(done)
     }
 
+    fn read_once(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let large = buffer.len() >= DIRECT_BYTES_MIN;
+        let past = if large { lock(&self.cached).way_past(&self.root.join(name), name) } else { None };
+        // Where that goes wrong, or the file ends, the cache knows how to go on.
+        let done = past.map_or(0, |file| file.read_at(buffer, offset).unwrap_or(0));
+        Ok(done + self.read_at(name, offset + done as u64, &mut buffer[done..])?)
+    }
+
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.handle(name, true)?;
         let blocks = match bytes.len() >= DIRECT_BYTES_MIN {
             true => lock(&self.direct).write(&self.root.join(name), name, offset, bytes)?,
             false => 0..0,
         };
+        lock(&self.cached).add(name, bytes.len() - blocks.len());
         file.write_all_at(&bytes[..blocks.start], offset)?;
         file.write_all_at(&bytes[blocks.end..], offset + blocks.end as u64)
     }
@@ -199,6 +210,7 @@ impl Storage for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aligned::BLOCK_BYTES;
     use crate::random::Random;
 
     #[test]
@@ -224,6 +236,12 @@ mod tests {
             let read = files.read_at("segments/a.log", from as u64, &mut back).expect("read");
             assert_eq!(read, size.min(model.len().saturating_sub(from)));
             assert!(back[..read] == model[from..from + read], "{size} bytes at {from} in round {round}");
+            let mut memory = vec![0xAA; size.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES];
+            let start = memory.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
+            let (from, room) = (from & !(BLOCK_BYTES - 1), &mut memory[start..]);
+            let read = files.read_once("segments/a.log", from as u64, room).expect("read");
+            assert_eq!(read, room.len().min(model.len().saturating_sub(from)));
+            assert!(room[..read] == model[from..from + read], "{size} bytes once at {from} in round {round}");
         }
         files.rename("segments/a.log", "segments/b.log").expect("renamed");
         files.create("segments/a.log", 1 << 20).expect("another file");

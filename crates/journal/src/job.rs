@@ -182,6 +182,8 @@ impl Create {
 pub(crate) struct ReadWork {
     pub(crate) picks: Vec<Pick>,
     pub(crate) bytes_max: usize,
+    /// Nobody reads them again.
+    pub(crate) once: bool,
     /// Used before, perhaps: memory that is at hand is filled faster than new memory.
     pub(crate) buffer: Vec<u8>,
     pub(crate) outcome: Option<Gathered>,
@@ -190,7 +192,7 @@ pub(crate) struct ReadWork {
 impl ReadWork {
     fn run(&mut self, storage: &dyn Storage) {
         let buffer = std::mem::take(&mut self.buffer);
-        self.outcome = Some(gather(storage, &self.picks, self.bytes_max, buffer));
+        self.outcome = Some(gather(storage, &self.picks, self.bytes_max, self.once, buffer));
     }
 }
 

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::aligned::BLOCK_BYTES;
 use crate::aside::set_aside;
 use crate::checksum::crc32c;
 use crate::error::Fault;
@@ -21,7 +22,7 @@ use crate::table::Entry;
 /// Records this close to each other are read together, with what lies between.
 const GAP_BYTES: u32 = 16 << 10;
 /// One read is not made larger than this, unless a single record is.
-const READ_BYTES_MAX: usize = 1 << 20;
+pub(crate) const READ_BYTES_MAX: usize = 2 << 20;
 
 /// A message to read.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +171,18 @@ pub(crate) struct FoundRecord {
 }
 
 impl Gathered {
+    /// Makes room for bytes behind the others, at an address that is a multiple of `block`: where that is.
+    fn make_room(&mut self, count: usize, block: usize) -> usize {
+        let most = self.used + (block - 1) + count;
+        if self.bytes.len() < most {
+            self.bytes.resize(most, 0);
+        }
+        let address = self.bytes.as_ptr() as usize + self.used;
+        let base = self.used + address.next_multiple_of(block) - address;
+        self.used = base + count;
+        base
+    }
+
     /// The messages, for whoever asked. Their bytes are another core's so far, and are not touched here.
     pub(crate) fn into_messages(self) -> Messages {
         let items = self.found.iter().map(|found| {
@@ -184,7 +197,7 @@ impl Gathered {
 
 /// Reads what is picked, in order, until `bytes_max` is reached; at least one message. The buffer's contents are of no
 /// interest: its room is.
-pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, buffer: Vec<u8>) -> Gathered {
+pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, once: bool, buffer: Vec<u8>) -> Gathered {
     let mut gathered = Gathered { bytes: buffer, ..Gathered::default() };
     let mut wanted = resolve(storage, picks, bytes_max, &mut gathered);
     // Records are read in the order they lie in, and answered in the order they were asked for.
@@ -195,7 +208,7 @@ pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, bu
         let count = together(&wanted, rest);
         let (now, later) = rest.split_at(count);
         rest = later;
-        read_stretch(storage, &mut wanted, now, &mut gathered);
+        read_stretch(storage, &mut wanted, now, once, &mut gathered);
     }
     let good = wanted.into_iter().take_while(|found| gathered.fault.is_none() || !found.payload.is_empty());
     gathered.found = good.filter(|found| !found.payload.is_empty()).collect();
@@ -265,19 +278,28 @@ fn together(wanted: &[FoundRecord], order: &[usize]) -> usize {
     order.iter().take_while(close).count().max(1)
 }
 
-/// Reads records that lie together and verifies each.
-fn read_stretch(storage: &dyn Storage, wanted: &mut [FoundRecord], order: &[usize], gathered: &mut Gathered) {
+/// Reads records that lie together and verifies each. What is read once is read in whole blocks, into memory that lies
+/// as they do: a storage can have them brought there by the disk.
+fn read_stretch(
+    storage: &dyn Storage,
+    wanted: &mut [FoundRecord],
+    order: &[usize],
+    once: bool,
+    gathered: &mut Gathered,
+) {
     let (first, last) = (&wanted[order[0]], &wanted[order[order.len() - 1]]);
-    let (segment, start) = (first.pick.segment, first.entry.offset);
-    let end = u64::from(last.entry.offset) + span(last.entry.length as usize) as u64;
-    let base = gathered.used;
-    gathered.used += (end - u64::from(start)) as usize;
-    if gathered.bytes.len() < gathered.used {
-        gathered.bytes.resize(gathered.used, 0);
-    }
+    let (segment, offset) = (first.pick.segment, first.entry.offset);
+    let block = if once { BLOCK_BYTES } else { 1 };
+    let start = offset - offset % block as u32;
+    let end = (last.entry.offset as usize + span(last.entry.length as usize)).next_multiple_of(block);
+    let base = gathered.make_room(end - start as usize, block);
     let name = log_name(segment);
     let room = &mut gathered.bytes[base..gathered.used];
-    match storage.read_at(&name, u64::from(start), room) {
+    let read = match once {
+        true => storage.read_once(&name, u64::from(start), room),
+        false => storage.read_at(&name, u64::from(start), room),
+    };
+    match read {
         // A log that ends early fails the records' checksums.
         Ok(count) => room[count..].fill(0),
         Err(error) => {

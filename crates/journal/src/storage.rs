@@ -24,6 +24,10 @@ pub trait Storage: Send + Sync {
     fn create(&self, name: &str, bytes: u64) -> io::Result<()>;
     /// Fills the buffer from an offset; fewer bytes only where the file ends.
     fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// The same, of bytes that are hardly read again: they need not stay in memory.
+    fn read_once(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_at(name, offset, buffer)
+    }
     /// Writes into a file that exists; it grows where needed.
     fn write_at(&self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Returns once everything written to the file is on the disk itself.

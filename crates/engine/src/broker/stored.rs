@@ -364,7 +364,7 @@ impl Broker {
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get_mut(id)) else { return true };
         let number = queue.settings.number;
         let Some(cold) = queue.cold.as_mut().filter(|cold| !cold.reading) else { return false };
-        match store.journal.read(number, cold.next, count, count * FETCH_BYTES_EACH) {
+        match store.journal.read_once(number, cold.next, count, count * FETCH_BYTES_EACH) {
             Read::Empty => queue.end_cold(),
             Read::Ready(messages) => self.fill(id, &messages, 0),
             Read::Waits(token) => {
