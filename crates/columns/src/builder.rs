@@ -1,24 +1,25 @@
 //! Messages into record batches.
 //!
 //! Owns the buffers of one batch: those of the columns that were asked for and no others. Rows come in one at a time,
-//! a record batch goes out when the caller wants one. It must never touch a body or a head unless a column needs it,
-//! nor fail on what a message holds: text that is no UTF-8 is repaired, times beyond reckoning are null. Rule:
-//! docs/reference/columns.md.
+//! a record batch goes out when the caller wants one. Most messages of a stream have the head of the one before but for
+//! time and place: such rows are counted, and their values put in at once. It must never touch a body or a head unless
+//! a column needs it, nor fail on what a message holds: text that is no UTF-8 is repaired, times beyond reckoning are
+//! null. Rule: docs/reference/columns.md.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, BooleanBuilder, Int32Builder, Int64Builder, ListBuilder, MapBuilder, MapFieldNames,
-    StringBuilder, TimestampMicrosecondBuilder,
-};
-use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, StringArray};
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_array::builder::{ListBuilder, MapBuilder, StringBuilder};
+use arrow_array::{ArrayRef, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchOptions};
+use arrow_schema::{ArrowError, SchemaRef};
+use weft_journal::Stored;
 
 use crate::Batches;
+use crate::buffer::{Buffer, Texts};
 use crate::facts::{Facts, Headers, Remembered, Text, Trace, Wants};
+use crate::likeness::Likeness;
 use crate::row::Row;
-use crate::schema::{Column, UTC, entry_fields, schema};
+use crate::schema::{Column, schema};
 use crate::{amqp10, amqp091};
 
 /// What is the same in every row.
@@ -30,52 +31,6 @@ pub struct Constants {
     pub origin: String,
 }
 
-/// The buffer of a column.
-enum Buffer {
-    /// Made at the end.
-    Constant,
-    Text(Texts),
-    Int32(Int32Builder),
-    Int64(Int64Builder),
-    Time(TimestampMicrosecondBuilder),
-    Bool(BooleanBuilder),
-    Headers(Box<MapBuilder<StringBuilder, StringBuilder>>),
-    Trace(Box<ListBuilder<StringBuilder>>),
-    Binary(BinaryBuilder),
-}
-
-/// Text that most messages lack costs next to nothing: what is absent is only counted until there is some.
-struct Texts {
-    builder: StringBuilder,
-    absent: usize,
-}
-
-impl Texts {
-    #[inline]
-    fn put(&mut self, text: &str) {
-        if self.absent > 0 {
-            self.builder.append_nulls(std::mem::take(&mut self.absent));
-        }
-        self.builder.append_value(text);
-    }
-
-    #[inline]
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => self.put(text),
-            Err(_) => self.put(&String::from_utf8_lossy(bytes)),
-        }
-    }
-
-    fn finish(mut self) -> StringArray {
-        if self.builder.is_empty() {
-            return StringArray::new_null(self.absent);
-        }
-        self.builder.append_nulls(self.absent);
-        self.builder.finish()
-    }
-}
-
 /// Fills record batches.
 pub struct Builder {
     columns: Vec<Column>,
@@ -84,11 +39,18 @@ pub struct Builder {
     wants: Wants,
     wants_body: bool,
     buffers: Vec<Buffer>,
+    /// Which of the columns every message has its own value of.
+    own: Vec<usize>,
     rows: usize,
     /// Bytes of the rows so far: heads where they are read, bodies where they are copied.
     bytes: usize,
     headers: Remembered,
     scratch: String,
+    likeness: Likeness,
+    last_is_amqp10: bool,
+    last_bytes: usize,
+    /// Rows whose heads are like the last one's: what they share is not in the buffers yet.
+    again: usize,
 }
 
 impl Builder {
@@ -102,10 +64,15 @@ impl Builder {
             wants: Wants::of(columns),
             wants_body,
             buffers: columns.iter().map(|column| Buffer::new(*column, 0, 0)).collect(),
+            own: columns.iter().enumerate().filter(|(_, column)| is_own(**column)).map(|(at, _)| at).collect(),
             rows: 0,
             bytes: 0,
             headers: Remembered::default(),
             scratch: String::new(),
+            likeness: Likeness::default(),
+            last_is_amqp10: false,
+            last_bytes: 0,
+            again: 0,
         }
     }
 
@@ -124,23 +91,50 @@ impl Builder {
         self.bytes
     }
 
+    /// Adds a message as the journal keeps it; false if its head is none.
+    #[inline]
+    pub fn push_stored(&mut self, stored: &Stored<'_>) -> bool {
+        if let Some(arrived_us) = self.likeness.arrival(stored.head) {
+            for own in self.likeness.own() {
+                let buffer = own.column.and_then(|column| self.buffers.get_mut(column));
+                if let (Some(Buffer::Text(to)), Some(text)) = (buffer, stored.head.get(own.at.clone())) {
+                    to.put_bytes(text);
+                }
+            }
+            self.push_own(stored.position, arrived_us, stored.body);
+            self.again += 1;
+            return true;
+        }
+        let Some(row) = Row::stored(stored) else { return false };
+        let facts = self.put(&row);
+        let texts = [(Column::MessageId, facts.message_id), (Column::CorrelationId, facts.correlation_id)];
+        let texts = texts.iter().filter_map(|(column, text)| {
+            let at = self.columns.iter().position(|other| other == column);
+            Some((at, text.as_ref()?.bytes()?))
+        });
+        self.likeness.learn(stored, row.head.len(), self.wants.any(), texts);
+        true
+    }
+
     /// Adds a message.
     pub fn push(&mut self, row: &Row<'_>) {
+        self.put(row);
+        self.likeness.forget();
+    }
+
+    fn put<'a>(&mut self, row: &Row<'a>) -> Facts<'a> {
+        self.settle();
+        self.last_is_amqp10 = row.is_amqp10;
+        let head_bytes = if self.wants.any() { row.head.len() } else { 0 };
+        self.last_bytes = row.exchange.len() + row.routing_key.len() + head_bytes;
         let facts = match (self.wants.any(), row.is_amqp10) {
             (false, _) => Facts::default(),
             (true, false) => amqp091::facts(row.head, self.wants),
             (true, true) => amqp10::facts(row.head, self.wants),
         };
-        let body = match (self.wants_body, row.is_amqp10) {
-            (false, _) => Cow::Borrowed(&[][..]),
-            (true, false) => Cow::Borrowed(row.body),
-            (true, true) => amqp10::body(row.body),
-        };
         for (column, buffer) in self.columns.iter().zip(&mut self.buffers) {
             match (column, buffer) {
-                (_, Buffer::Constant) => {}
-                (Column::Offset, Buffer::Int64(to)) => to.append_value(clamp(row.offset)),
-                (Column::EnqueueTime, Buffer::Time(to)) => to.append_value(clamp(row.arrived_us)),
+                (column, _) if is_own(*column) => {}
                 (Column::Origin, Buffer::Text(to)) => put_origin(to, &facts.trace, &self.constants.origin),
                 (Column::Exchange, Buffer::Text(to)) => to.put_bytes(row.exchange),
                 (Column::RoutingKey, Buffer::Text(to)) => to.put_bytes(row.routing_key),
@@ -149,25 +143,61 @@ impl Builder {
                 (Column::TtlMs, Buffer::Int64(to)) => to.append_option(row.ttl_ms.map(clamp)),
                 (Column::Durable, Buffer::Bool(to)) => to.append_value(row.durable),
                 (Column::Redelivered, Buffer::Bool(to)) => to.append_value(row.redelivered),
-                (Column::BodyBytes, Buffer::Int64(to)) => to.append_value(clamp(body.len() as u64)),
-                (_, Buffer::Binary(to)) => {
-                    self.bytes += body.len();
-                    to.append_value(&body);
-                }
                 (_, Buffer::Headers(to)) => {
                     put_headers(to, &mut self.headers, &facts.headers, &mut self.scratch);
                 }
                 (_, Buffer::Trace(to)) => put_trace(to, &facts.trace, &self.constants.origin),
                 (column, Buffer::Text(to)) => put_text(to, facts.text(*column)),
-                (_, Buffer::Int32(_) | Buffer::Int64(_) | Buffer::Time(_) | Buffer::Bool(_)) => {}
+                _ => {}
+            }
+        }
+        self.push_own(row.offset, row.arrived_us, row.body);
+        facts
+    }
+
+    /// What every message has of its own; the rest is the last head's.
+    #[inline]
+    fn push_own(&mut self, offset: u64, arrived_us: u64, body: &[u8]) {
+        let body = match (self.wants_body, self.last_is_amqp10) {
+            (false, _) => Cow::Borrowed(&[][..]),
+            (true, false) => Cow::Borrowed(body),
+            (true, true) => amqp10::body(body),
+        };
+        for &at in &self.own {
+            match (self.columns.get(at), self.buffers.get_mut(at)) {
+                (Some(Column::Offset), Some(Buffer::Int64(to))) => to.append_value(clamp(offset)),
+                (Some(Column::EnqueueTime), Some(Buffer::Time(to))) => to.append_value(clamp(arrived_us)),
+                (Some(Column::BodyBytes), Some(Buffer::Int64(to))) => to.append_value(clamp(body.len() as u64)),
+                (_, Some(Buffer::Binary(to))) => {
+                    self.bytes += body.len();
+                    to.append_value(&body);
+                }
+                _ => {}
             }
         }
         self.rows += 1;
-        self.bytes += row.exchange.len() + row.routing_key.len() + if self.wants.any() { row.head.len() } else { 0 };
+        self.bytes += self.last_bytes;
+    }
+
+    /// Puts in what was only counted.
+    fn settle(&mut self) {
+        let count = std::mem::take(&mut self.again);
+        if count == 0 {
+            return;
+        }
+        let own = self.likeness.own();
+        for (at, (column, buffer)) in self.columns.iter().zip(&mut self.buffers).enumerate() {
+            if !is_own(*column) && own.iter().all(|own| own.column != Some(at)) {
+                buffer.again(count, &self.headers, &mut self.scratch);
+            }
+        }
     }
 
     /// The rows since the last batch, as one.
     pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        self.settle();
+        // The value of the last row is put in again from the buffers, and they go.
+        self.likeness.forget();
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
         let mut arrays = Vec::with_capacity(self.columns.len());
@@ -189,69 +219,9 @@ pub fn single(batch: RecordBatch) -> Batches {
     Box::new(RecordBatchIterator::new([Ok(batch)], schema))
 }
 
-impl Buffer {
-    /// An empty buffer with room for as much as the last one held: batches of a stream are alike.
-    fn new(column: Column, rows: usize, text_bytes: usize) -> Self {
-        match column.data_type() {
-            _ if matches!(column, Column::Stream | Column::Shard) => Self::Constant,
-            DataType::Utf8 => Self::Text(Texts { builder: StringBuilder::with_capacity(rows, text_bytes), absent: 0 }),
-            DataType::Int32 => Self::Int32(Int32Builder::with_capacity(rows)),
-            DataType::Int64 => Self::Int64(Int64Builder::with_capacity(rows)),
-            DataType::Boolean => Self::Bool(BooleanBuilder::with_capacity(rows)),
-            DataType::Timestamp(..) => Self::Time(TimestampMicrosecondBuilder::with_capacity(rows).with_timezone(UTC)),
-            DataType::Map(..) => {
-                let [key, value] = ["key", "value"].map(str::to_owned);
-                let names = MapFieldNames { entry: "entries".to_owned(), key, value };
-                let (keys, values) = (StringBuilder::new(), StringBuilder::new());
-                let map = MapBuilder::with_capacity(Some(names), keys, values, rows);
-                let fields = entry_fields();
-                Self::Headers(Box::new(
-                    map.with_keys_field(Arc::clone(&fields[0])).with_values_field(Arc::clone(&fields[1])),
-                ))
-            }
-            DataType::List(field) => {
-                let list = ListBuilder::with_capacity(StringBuilder::new(), rows);
-                Self::Trace(Box::new(list.with_field(field)))
-            }
-            _ => Self::Binary(BinaryBuilder::with_capacity(rows, text_bytes)),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Constant => 0,
-            Self::Text(buffer) => buffer.builder.len() + buffer.absent,
-            Self::Int32(buffer) => buffer.len(),
-            Self::Int64(buffer) => buffer.len(),
-            Self::Time(buffer) => buffer.len(),
-            Self::Bool(buffer) => buffer.len(),
-            Self::Headers(buffer) => buffer.len(),
-            Self::Trace(buffer) => buffer.len(),
-            Self::Binary(buffer) => buffer.len(),
-        }
-    }
-
-    fn text_bytes(&self) -> usize {
-        match self {
-            Self::Text(buffer) => buffer.builder.values_slice().len(),
-            Self::Binary(buffer) => buffer.values_slice().len(),
-            _ => 0,
-        }
-    }
-
-    fn finish(self) -> ArrayRef {
-        match self {
-            Self::Constant => Arc::new(StringArray::new_null(0)),
-            Self::Text(buffer) => Arc::new(buffer.finish()),
-            Self::Int32(mut buffer) => Arc::new(buffer.finish()),
-            Self::Int64(mut buffer) => Arc::new(buffer.finish()),
-            Self::Time(mut buffer) => Arc::new(buffer.finish()),
-            Self::Bool(mut buffer) => Arc::new(buffer.finish()),
-            Self::Headers(mut buffer) => Arc::new(buffer.finish()),
-            Self::Trace(mut buffer) => Arc::new(buffer.finish()),
-            Self::Binary(mut buffer) => Arc::new(buffer.finish()),
-        }
-    }
+/// Whether messages with the same head have different values here.
+fn is_own(column: Column) -> bool {
+    matches!(column, Column::Offset | Column::EnqueueTime | Column::BodyBytes | Column::Body)
 }
 
 fn constant(column: Column, constants: &Constants, rows: usize) -> ArrayRef {

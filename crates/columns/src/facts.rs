@@ -45,6 +45,17 @@ pub(crate) enum Text<'a> {
     Made(String),
 }
 
+impl<'a> Text<'a> {
+    /// Its bytes in the message; `None` if it was made here.
+    pub(crate) fn bytes(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Str(text) => Some(text.as_bytes()),
+            Self::Made(_) => None,
+        }
+    }
+}
+
 /// The head of a message, as far as it was wanted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts<'a> {
@@ -161,12 +172,18 @@ impl Remembered {
         &mut self,
         headers: &Headers<'_>,
         scratch: &mut String,
-        mut each: impl FnMut(&str, Option<&str>),
+        each: impl FnMut(&str, Option<&str>),
     ) -> bool {
         if matches!(headers, Headers::Absent) {
             return false;
         }
         self.renew(headers, scratch);
+        self.again(each);
+        self.there
+    }
+
+    /// The headers that were told last, told once more.
+    pub(crate) fn again(&self, mut each: impl FnMut(&str, Option<&str>)) {
         let mut start = 0;
         for &(key_end, value_end) in &self.ends {
             let end = value_end.unwrap_or(key_end);
@@ -174,7 +191,6 @@ impl Remembered {
             each(key, value_end.and_then(|end| self.texts.get(key_end..end)));
             start = end;
         }
-        self.there
     }
 
     fn renew(&mut self, headers: &Headers<'_>, scratch: &mut String) {

@@ -67,10 +67,10 @@ impl LogStream {
                 break;
             };
             let position = stored.position;
-            let row = Row::stored(&stored).ok_or_else(|| {
-                ArrowError::ExternalError(format!("offset {position} was written by another version of weft").into())
-            })?;
-            self.builder.push(&row);
+            if !self.builder.push_stored(&stored) {
+                let told = format!("offset {position} was written by another version of weft");
+                return Err(ArrowError::ExternalError(told.into()));
+            }
         }
         if self.builder.rows() == 0 { Ok(None) } else { self.builder.finish().map(Some) }
     }

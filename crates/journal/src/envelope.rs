@@ -17,9 +17,6 @@ const COPIED: u8 = 4;
 const RELAYED: u8 = 8;
 /// No time to live.
 const NEVER: u64 = u64::MAX;
-/// Where arrival and serial stand, which no two messages have in common: behind version, flags, priority, time to live
-/// and count of deliveries.
-const OWN_FACTS: Range<usize> = 15..31;
 
 /// A message without its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +59,10 @@ pub struct StoredDeath<'a> {
 }
 
 impl<'a> Envelope<'a> {
+    /// Where arrival and serial stand, which no two messages have in common: behind version, flags, priority, time to
+    /// live and count of deliveries.
+    pub const OWN_FACTS: Range<usize> = 15..31;
+
     /// Reads what `encode` wrote.
     #[inline]
     pub fn decode(head: &'a [u8]) -> Option<Self> {
@@ -105,8 +106,8 @@ impl<'a> Envelope<'a> {
     #[inline]
     pub fn is_alike(one: &[u8], other: &[u8]) -> bool {
         one.len() == other.len()
-            && one.get(..OWN_FACTS.start) == other.get(..OWN_FACTS.start)
-            && one.get(OWN_FACTS.end..) == other.get(OWN_FACTS.end..)
+            && one.get(..Self::OWN_FACTS.start) == other.get(..Self::OWN_FACTS.start)
+            && one.get(Self::OWN_FACTS.end..) == other.get(Self::OWN_FACTS.end..)
     }
 
     /// Appends all of it; `deaths` stand where the envelope's own would.
