@@ -1,8 +1,8 @@
 //! The buffers of a batch, one for each column.
 //!
 //! Owns `Buffer`: what the values of a column gather in, and how the value of the last row is put in again for rows
-//! that have the same one. Values come in one at a time or many at once, an array goes out. It must never know a message
-//! or where a value came from. Rule: docs/reference/columns.md.
+//! that have the same one. Values come in one at a time or many at once, an array goes out. It must never know a
+//! message or where a value came from. Rule: docs/reference/columns.md.
 
 use std::sync::Arc;
 

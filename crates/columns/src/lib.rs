@@ -1,10 +1,10 @@
 //! Messages as columns.
 //!
 //! Owns the way from stored and received messages to Arrow, and back from Arrow to encoded messages. Borrowed values
-//! come in one message at a time, record batches go out; only the columns that were asked for are decoded. The order of
-//! reading: `schema` (what there is), `row` (what comes in), `builder` and `buffer` (what goes out), `log` (from a
-//! store's files), `encode` (back). It is the only crate that knows Arrow, and must never know an engine or a socket. Rule:
-//! docs/reference/columns.md.
+//! come in one message at a time, record batches go out; only the columns that were asked for are decoded. The order
+//! of reading: `schema` (what there is), `row` (what comes in), `builder`, `likeness` and `buffer` (what goes out),
+//! `log` (from a store's files), `encode` (back). It is the only crate that knows Arrow, and must never know an engine
+//! or a socket. Rule: docs/reference/columns.md.
 #![forbid(unsafe_code)]
 
 mod amqp091;

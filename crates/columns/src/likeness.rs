@@ -1,9 +1,9 @@
 //! Whether a message's head says the same as the one before.
 //!
 //! Owns `Likeness`: the last head that was taken apart, and which of its bytes tell what all columns hold that messages
-//! do not have for themselves. Heads come in; yes or no goes out. Bytes are compared and not fields: where all but time,
-//! place and id are the same at the same places, so is everything that was made of them. It must never say yes to a
-//! head that would be taken apart otherwise. Rule: docs/decisions/0065-a-row-like-the-one-before.md.
+//! do not have for themselves. Heads come in; yes or no goes out. Bytes are compared and not fields: where all but
+//! time, place and id are the same at the same places, so is everything that was made of them. It must never say yes to
+//! a head that would be taken apart otherwise. Rule: docs/decisions/0065-a-row-like-the-one-before.md.
 
 use std::ops::Range;
 
