@@ -203,6 +203,7 @@ class Engine:
         wall_ns: int,
         data_dir: str | None = None,
         durability: str = "sync",
+        first_number: int = 0,
     ) -> Engine: ...
 
     # world -> engine; each returns Signal bits

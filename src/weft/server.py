@@ -49,6 +49,10 @@ from weft.store import ResourcePolicy, Store
 VHOST = "/"
 MESSAGES = "messages"
 DEFINITIONS = "definitions.sqlite"
+NUMBERS = "numbers"
+NUMBERS_PER_LIFE = 2**40
+"""Messages that a node numbers between two starts, at most: a million a second for twelve days."""
+NS_PER_MS = 1_000_000
 TABLES = ("connections", "consumers", "queues", "streams", "exchanges", "links")
 
 
@@ -108,14 +112,17 @@ class Node:
             store = self._open_store(life)
             settings = configuration.settings
             users = await asyncio.to_thread(_hash_passwords, configuration.users, scram=settings.scram)
-            engine = self._make_engine()
+            first_number = _first_number(store, time_ns())
+            engine = self._make_engine(first_number)
             entry = PolicySettings(guest=settings.guest, anonymous=settings.anonymous, scram=settings.scram)
             policy = Policy(store, entry, submit=self._submit)
             life.callback(policy.close)
             creation = TopologySettings(auto_create_queues=settings.auto_create_queues)
             topology = Topology(store, policy, engine.queue_stats, creation)
             topology.claim = self._container.claim
-            membership = Membership(self.name, topology, store, configuration.directory_url)
+            membership = Membership(
+                self.name, topology, store, configuration.directory_url, epoch=first_number // NS_PER_MS
+            )
             driver = Driver(
                 engine,
                 [policy, topology, self._container, membership.network],
@@ -459,7 +466,7 @@ class Node:
         await server.start(place.endpoint.host, place.endpoint.port, _tls(place))
         self.http_port = server.port
 
-    def _make_engine(self) -> Engine:
+    def _make_engine(self, first_number: int) -> Engine:
         limits = self._configuration.limits
         if limits.memory_bytes_max == 0:
             limits = replace(limits, memory_bytes_max=memory_bytes_default())
@@ -469,9 +476,20 @@ class Node:
         data_dir = None if folder is None else str(folder / MESSAGES)
         times = {"now_ns": now_ns, "wall_ns": wall_ns}
         level = self._configuration.settings.durability
-        return Engine(
-            limits, node=self.name, version=__version__, seed=seed, data_dir=data_dir, durability=level, **times
-        )
+        names = {"node": self.name, "version": __version__}
+        more = {"data_dir": data_dir, "durability": level, "first_number": first_number}
+        return Engine(limits, seed=seed, **names, **times, **more)  # type: ignore[arg-type]
+
+
+def _first_number(store: Store, wall_ns: int) -> int:
+    """From where messages and announcements are numbered in this life of a node: from the time, as nobody needs one
+    per nanosecond, but above all of the life before, whatever its clock was set to since. Others know by such a number
+    what they have had already.
+    """
+    known = store.objects(NUMBERS).get("next", {}).get("number", 0)
+    first = max(wall_ns, known if isinstance(known, int) else 0)
+    store.put_object(NUMBERS, "next", {"number": first + NUMBERS_PER_LIFE})
+    return first
 
 
 def _tls(place: Listen) -> SSLContext | None:

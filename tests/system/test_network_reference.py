@@ -191,8 +191,10 @@ async def _until_known(url: str) -> None:
 async def _until_empty(url: str) -> None:
     async with weft.connect(url) as client, asyncio.timeout(WAIT_S):
         management = Management(client)
-        while any(row.get("ready") or row.get("unsettled") for row in await management.query("queue")):
-            await asyncio.sleep(0.02)
+        held = 1
+        while held:
+            rows = await management.query("queue")
+            held = sum((row.get("ready") or 0) + (row.get("unsettled") or 0) for row in rows)
 
 
 def _folders(folder: Path, pid: int) -> set[str]:

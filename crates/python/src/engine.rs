@@ -84,7 +84,7 @@ pub(crate) fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) ->
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None, durability = "sync"))]
+    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None, durability = "sync", first_number = 0))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,
@@ -96,8 +96,10 @@ impl Engine {
         wall_ns: u64,
         data_dir: Option<&str>,
         durability: &str,
+        first_number: u64,
     ) -> PyResult<Self> {
         let mut native = Native::new(self::limits(limits)?, seed, now_ns, wall_ns);
+        native.broker.number_from(first_number);
         native.broker.node = Rc::from(node);
         native.broker.version = Rc::from(version);
         native.broker.durability = crate::changes::durability(durability)?;

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from time import time_ns
 
 from weft.broker import FabricDesk, Topology
 from weft.directory import Directory, Embedded, open_directory
@@ -36,11 +35,11 @@ MEMBERS = "/members"
 class Membership:
     """One node in a fabric."""
 
-    def __init__(self, node: str, topology: Topology, store: Store, directory_url: str) -> None:
+    def __init__(self, node: str, topology: Topology, store: Store, directory_url: str, *, epoch: int) -> None:
+        """`epoch` is higher than in any life of this node before: so are its announcements newer."""
         self._topology = topology
         self._desk = FabricDesk(topology)
-        # Announcements of this life are newer than those of the last: so is the time.
-        federation = Federation(node, self._desk, random.random, time_ns() // 1_000_000)
+        federation = Federation(node, self._desk, random.random, epoch)
         self.network = Network(federation, self._desk, store)
         self.relays = Relays(self.network, store)
         topology.appear = self.network.appear

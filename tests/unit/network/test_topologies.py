@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,32 @@ def _on_the_way(fabric: Nodes) -> int:
         for queue in node.snapshot()["queues"]
         if queue["name"].startswith("weft.bridge.")
     )
+
+
+@pytest.mark.parametrize("set_back_s", [0, 7_200])
+async def test_a_clock_that_was_set_back_makes_no_message_look_like_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back_s: int
+) -> None:
+    """A node whose clock stands still, or goes back by hours, while it is restarted: its peers, whose clocks are right,
+    know what they have had by its numbers.
+    """
+    clock_ns = time.time_ns()
+    monkeypatch.setattr("weft.server.time_ns", lambda: clock_ns)
+    async with Nodes() as fabric:
+        sink = await fabric.add("sink")
+        sink.declare_exchange("events", "topic")
+        sink.declare_queue("q")
+        sink.bind("events", "q", "#")
+        for life in range(3):
+            async with weft.Node(name="source", data_dir=tmp_path / "source", listen="127.0.0.1:0") as source:
+                source.declare_exchange("events", "topic", durable=True)
+                source.add_link("up", fabric.url("sink"))
+                source.add_route("up", "dynamic", exchange="events", direction="push", name="out")
+                await until(lambda: keys(source, "events") == {"#"})
+                for number in range(5):
+                    await source.send("events/k", f"{life}-{number}", delivery_mode=2)
+                await until(lambda: ready(sink, "q") == 5 * (life + 1))  # noqa: B023
+            clock_ns -= set_back_s * 1_000_000_000
 
 
 async def test_a_cut_is_survived_where_there_is_another_way() -> None:

@@ -295,7 +295,7 @@ impl Broker {
             fabric,
             route: Vec::new(),
             requests: 0,
-            // Every start has numbers of its own: nobody publishes a message per nanosecond.
+            // Every start has numbers of its own: nobody publishes a message per nanosecond. (See `number_from`.)
             serial: wall_ns,
             reply_addresses: Map::with_hasher(seed),
             headers_bound: 0,
@@ -312,6 +312,11 @@ impl Broker {
     pub fn next_request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
+    }
+
+    /// Messages are numbered from here on, at least: a clock that was set back since the last start gives no number twice.
+    pub fn number_from(&mut self, serial: u64) {
+        self.serial = self.serial.max(serial);
     }
 
     /// When a message arrived (microseconds since 1970), and its number.
