@@ -2,8 +2,7 @@
 
 The engine owns all connections, tables and queues of one node. It has no socket, clock, thread or file: bytes and time
 come in, bytes, signals and events go out. One call at a time. Four kinds of method: world to engine (plain
-verbs), engine to world
-(`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
+verbs), engine to world (`poll_*`), decisions (`apply`), reading (`stats`, `inspect`).
 """
 
 from collections.abc import Callable, Sequence

@@ -84,7 +84,9 @@ pub(crate) fn with_bytes<T>(data: &Bound<'_, PyAny>, with: impl FnOnce(&[u8]) ->
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (limits, *, node, version, seed, now_ns, wall_ns, data_dir = None, durability = "sync", first_number = 0))]
+    #[pyo3(signature = (
+        limits, *, node, version, seed, now_ns, wall_ns, data_dir = None, durability = "sync", first_number = 0
+    ))]
     #[allow(clippy::too_many_arguments)] // they are keywords
     fn new(
         py: Python<'_>,

@@ -314,7 +314,7 @@ impl Broker {
         self.requests
     }
 
-    /// Messages are numbered from here on, at least: a clock that was set back since the last start gives no number twice.
+    /// Messages are numbered from here on, at least: a clock that was set back since the last start gives none twice.
     pub fn number_from(&mut self, serial: u64) {
         self.serial = self.serial.max(serial);
     }
