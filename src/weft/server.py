@@ -35,7 +35,7 @@ from weft.net.endpoint import parse_endpoint
 from weft.net.listen import Listener, listen
 from weft.net.memory import listen_here
 from weft.net.own_address import own_address
-from weft.net.tls import server_context
+from weft.net.tls import renew, server_context
 from weft.network import Membership, Network
 from weft.node.driver import Driver
 from weft.node.folder import Folder
@@ -94,6 +94,7 @@ class Node:
             limits=limits or configuration.limits,
         )
         self.listeners: list[Listener] = []
+        self._certificates: list[tuple[SSLContext, Path, Path]] = []
         self.http_port = 0
         """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
@@ -150,7 +151,7 @@ class Node:
             life.callback(self._stop_listening)
             life.callback(listen_here(self.name, driver.accept))
             for place in configuration.listen:
-                self.listeners.append(await listen(place.endpoint, driver.accept, _tls(place)))
+                self.listeners.append(await listen(place.endpoint, driver.accept, self._tls(place)))
             if self.listeners:
                 plain = [endpoint for one in self.listeners if not one.tls for endpoint in one.endpoints]
                 await membership.announce([f"amqp://{replace(e, host=own_address(e.host))}" for e in plain])
@@ -172,8 +173,12 @@ class Node:
         await self.stop()
 
     async def reload(self, configuration: Configuration) -> None:
-        """Take users, virtual hosts, permissions and policies from a new configuration; what it names no more goes."""
+        """Take users, virtual hosts, permissions and policies from a new configuration; what it names no more goes.
+        Certificates of listeners are read again from the files they came from.
+        """
         parts = self._running
+        for context, certificate, key in self._certificates:
+            renew(context, certificate, key)
         users = await asyncio.to_thread(_hash_passwords, configuration.users, scram=parts.policy.settings.scram)
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, parts.topology, self._configuration, configuration))
@@ -463,8 +468,16 @@ class Node:
         sockets = WebSockets(self._running.driver.accept, self._configuration.http_origins)
         server.add(PATH, sockets.serve, sockets.close)
         life.push_async_callback(server.close)
-        await server.start(place.endpoint.host, place.endpoint.port, _tls(place))
+        await server.start(place.endpoint.host, place.endpoint.port, self._tls(place))
         self.http_port = server.port
+
+    def _tls(self, place: Listen) -> SSLContext | None:
+        """The context of a listener that has a certificate."""
+        if place.tls_cert is None or place.tls_key is None:
+            return None
+        context = server_context(place.tls_cert, place.tls_key, place.tls_ca)
+        self._certificates.append((context, place.tls_cert, place.tls_key))
+        return context
 
     def _make_engine(self, first_number: int) -> Engine:
         limits = self._configuration.limits
@@ -490,13 +503,6 @@ def _first_number(store: Store, wall_ns: int) -> int:
     first = max(wall_ns, known if isinstance(known, int) else 0)
     store.put_object(NUMBERS, "next", {"number": first + NUMBERS_PER_LIFE})
     return first
-
-
-def _tls(place: Listen) -> SSLContext | None:
-    """The context of a listener that has a certificate."""
-    if place.tls_cert is None or place.tls_key is None:
-        return None
-    return server_context(place.tls_cert, place.tls_key, place.tls_ca)
 
 
 def _hash_passwords(users: Sequence[User], *, scram: bool) -> list[User]:

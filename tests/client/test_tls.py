@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 import weft
 from weft.client import Message
 from weft.client.pool import Pool
 from weft.config import Configuration, Listen, Permission, User
+from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint
 from weft.net.resumption import is_resumed, remember
 from weft.node.dialer import Outgoing
@@ -43,6 +47,18 @@ class Authority:
         kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         _openssl("req", *kind, "-subj", f"/O=Lab/CN={name}", *options, "-keyout", str(key), "-out", str(made))
         return made, key
+
+    def expire(self, certificate: Path) -> None:
+        """Sign it again, so that it ended an hour ago."""
+        old = x509.load_pem_x509_certificate(certificate.read_bytes())
+        key = serialization.load_pem_private_key(self._key.read_bytes(), None)
+        now = datetime.now(UTC)
+        made = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number)
+        made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now - timedelta(hours=1))
+        for extension in old.extensions:
+            made = made.add_extension(extension.value, extension.critical)
+        signed = made.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def trusting(self, *own: Path) -> ssl.SSLContext:
         """The context of a client that trusts it, and shows a certificate of its own."""
@@ -203,6 +219,50 @@ async def test_a_link_between_nodes_takes_its_session_up_again(
                 before = dialled.conn_id
                 dialled.transport.abort()
             assert seen == [False, True, True]
+
+
+async def test_a_certificate_expires_on_a_running_link_and_is_renewed(tmp_path: Path) -> None:
+    """Who is linked stays so; who comes then is told why not; with a new one in its place the node need not restart."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("gateway")
+    valid = certificate.read_bytes()
+    place = Configuration(listen=(Listen(Endpoint("127.0.0.1", 0), certificate, key),))
+    async with weft.Node(name="gateway", configuration=place) as gateway, AsyncExitStack() as life:
+
+        async def join(name: str) -> weft.Node:
+            url = f"amqps://guest:guest@127.0.0.1:{gateway.ports[0]}"
+            link = {"name": "up", "urls": [url], "tls_ca": str(authority.certificate), "retry_max_s": 1}
+            route = {"link": "up", "kind": "queue", "direction": "push", "queue": "q", "key": "q"}
+            node = weft.Node(name=name, configuration=Configuration(listen=(), links=(link,), routes=(route,)))
+            await life.enter_async_context(node)
+            node.declare_queue("q")
+            return node
+
+        async def until(what: Callable[[], object]) -> None:
+            async with asyncio.timeout(30):
+                while not what():  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+
+        def carried() -> int:
+            return (gateway._running.engine.queue_stats("/", "q") or (0,))[0]
+
+        gateway.declare_queue("q")
+        early = await join("early")
+        await until(lambda: early.network.federation.routes()[0]["state"] == "flowing")
+        authority.expire(certificate)
+        await gateway.reload(place)
+        late = await join("late")
+        await until(lambda: "certificate has expired" in late.network.federation.links()[0]["cause"])
+        await early.send("q", b"over the old link")
+        await until(lambda: carried() == 1)
+        certificate.write_bytes(b"half a certificate")
+        with pytest.raises(ConfigError, match="are not a certificate and its key"):
+            await gateway.reload(place)
+        certificate.write_bytes(valid)
+        await gateway.reload(place)
+        await until(lambda: late.network.federation.routes()[0]["state"] == "flowing")
+        await late.send("q", b"over the new one")
+        await until(lambda: carried() == 2)
 
 
 def operational(node: weft.Node, before: int) -> Outgoing | None:

@@ -3,7 +3,7 @@
 Owns the life of the process: options over configuration file, the lines it prints, the signals it obeys. The node
 itself is `weft.server`.
 It must never print a traceback for what an operator can cause.
-Rule: SIGTERM and SIGINT drain and end with 0, SIGHUP reads users and permissions again, SIGUSR1 writes the node's
+Rule: SIGTERM and SIGINT drain and end with 0, SIGHUP reads users and certificates again, SIGUSR1 writes the node's
 state.
 """
 

@@ -31,6 +31,12 @@ def server_context(certificate: Path, key: Path, ca_file: Path | None = None) ->
     return context
 
 
+def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Show what is in the files now to whoever comes next; with files that do not fit together all stays as it is."""
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+    _load(context, certificate, key)
+
+
 def peer_name(certificate: Mapping[str, Any] | None) -> str | None:
     """The common name in a peer's certificate, as `getpeercert` gives it; None if it has none, or several.
 

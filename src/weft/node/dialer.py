@@ -84,6 +84,8 @@ class Dialer:
                 timeout_s=action.timeout_ms / 1_000,
             )
         except WeftError as error:
+            if action.trust is not None:
+                self._contexts.pop(action.trust, None)  # authorities may have been renewed: read them again
             self._notify(DialFailed(action.dial, str(error)))
         finally:
             if self._tasks.get(action.dial) is asyncio.current_task():
