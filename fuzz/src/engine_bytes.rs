@@ -47,6 +47,7 @@ const LIMITS: Limits = Limits {
     link_credit: 1_000,
     session_window: 5_000,
     unauthenticated_s: 10,
+    unfinished_s: 5,
     table_depth_max: 32,
     connections_max: 10,
     addresses_max: 10,

@@ -46,7 +46,6 @@ def test_transactions_that_acquire(
     run(program, broker, scenario, shared_queue(channel, name()))
 
 
-@pytest.mark.xfail(reason="the node's proof comes as a challenge, this client wants it with the outcome", strict=True)
 def test_scram(program: Path, tmp_path: Path) -> None:
     config = tmp_path / "weft.toml"
     config.write_text("[settings]\nscram = true\n")

@@ -30,8 +30,8 @@ impl Engine {
 
     fn apply_one(&mut self, change: Change) -> Result<(), Unknown> {
         match change {
-            Change::Accept { request, principal, name, messages, consumers } => {
-                self.answer(request, Answer::Accept { principal, name, messages, consumers });
+            Change::Accept { request, principal, name, messages, consumers, proof } => {
+                self.answer(request, Answer::Accept { principal, name, messages, consumers, proof });
             }
             Change::Challenge { request, data } => self.answer(request, Answer::Challenge(data)),
             Change::Refuse { request, code, text } => self.answer(request, Answer::Refuse { code, text }),

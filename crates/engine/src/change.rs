@@ -111,6 +111,7 @@ pub enum Change {
         name: String,
         messages: u32,
         consumers: u32,
+        proof: Vec<u8>,
     },
     Challenge {
         request: u64,

@@ -13,6 +13,9 @@ use std::rc::Rc;
 pub const MESSAGE_OVERHEAD_BYTES: u64 = 256;
 /// An account below this is never stopped while the node as a whole has room.
 const ACCOUNT_BYTES_MIN: u64 = 256 << 10;
+/// A message that is still coming must bring so much more, or its end, within `limits.unfinished_s`: about 550 bytes a
+/// second by default, which is slow for any line and dear for whoever would hold much memory by it.
+const PROGRESS_BYTES_MIN: u64 = 64 << 10;
 
 /// Message memory of the whole node.
 #[derive(Debug)]
@@ -44,7 +47,12 @@ pub struct Charge {
 /// The entry of a message whose end has not come yet. All of them together have half of the memory: who holds parts of
 /// messages and never ends them must not stop those who do, nor wait for memory that only others like it could free.
 #[derive(Debug)]
-pub struct Unfinished(Charge);
+pub struct Unfinished {
+    charge: Charge,
+    /// How far it had come when it last made progress, and when that was.
+    reached: u64,
+    reached_ns: u64,
+}
 
 impl Ledger {
     pub fn new(max: u64) -> Rc<Self> {
@@ -90,12 +98,12 @@ impl Account {
     }
 
     /// Writes the part of a message that is here.
-    pub fn charge_part(self: &Rc<Self>, bytes: u64) -> Unfinished {
+    pub fn charge_part(self: &Rc<Self>, bytes: u64, now_ns: u64) -> Unfinished {
         let charge = self.charge(bytes);
         for place in [&self.unfinished, &self.ledger.unfinished] {
             place.set(place.get() + charge.bytes);
         }
-        Unfinished(charge)
+        Unfinished { charge, reached: bytes, reached_ns: now_ns }
     }
 
     /// Must this writer wait? Not for what it could not end then.
@@ -136,30 +144,44 @@ impl Charge {
 }
 
 impl Unfinished {
-    /// There is more to come.
-    pub fn grow(&mut self, bytes: u64) {
-        let account = Rc::clone(&self.0.account);
-        *self = account.charge_part(bytes);
+    /// More of it is here.
+    pub fn grow(&mut self, bytes: u64, now_ns: u64) {
+        let (reached, reached_ns) = match bytes >= self.reached + PROGRESS_BYTES_MIN {
+            true => (bytes, now_ns),
+            false => (self.reached, self.reached_ns),
+        };
+        *self = Rc::clone(&self.charge.account).charge_part(bytes, now_ns);
+        (self.reached, self.reached_ns) = (reached, reached_ns);
+    }
+
+    /// Nobody could have brought more of it: the node did not read.
+    pub fn excuse(&mut self, now_ns: u64) {
+        self.reached_ns = now_ns;
+    }
+
+    /// When it is given up if it makes no progress until then.
+    pub fn due_ns(&self, unfinished_s: u16) -> u64 {
+        self.reached_ns + u64::from(unfinished_s) * 1_000_000_000
     }
 
     /// The whole message is here.
     pub fn finish(self) -> Charge {
-        self.0.again()
+        self.charge.again()
     }
 
     /// Have unfinished messages taken their half, of which this is not the only one?
     pub fn is_too_much(&self) -> bool {
-        let ledger = &self.0.account.ledger;
+        let ledger = &self.charge.account.ledger;
         let all = ledger.unfinished.get();
-        all > ledger.max / 2 && all > self.0.bytes
+        all > ledger.max / 2 && all > self.charge.bytes
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let account = &self.0.account;
+        let account = &self.charge.account;
         for place in [&account.unfinished, &account.ledger.unfinished] {
-            place.set(place.get() - self.0.bytes);
+            place.set(place.get() - self.charge.bytes);
         }
     }
 }

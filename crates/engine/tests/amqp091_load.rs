@@ -394,3 +394,66 @@ fn messages_that_never_end_take_half_of_the_memory_and_stop_nobody() {
     node.feed(calm.conn, &large[large.len() - 9..]);
     assert_eq!(node.queue("q").0, 3);
 }
+
+#[test]
+fn a_message_whose_rest_does_not_come_is_given_up_and_one_that_comes_on_is_not() {
+    let mut node = Node::new(Limits { unfinished_s: 10, ..Limits::default() }, 7);
+    let mut slow = Client::connect(&mut node);
+    slow.declare(&mut node, "q", |_| ());
+    let mut silent: Vec<Client> = [0, 5].map(|beat| Client::connect_with(&mut node, beat, |_| ())).into();
+    // Whole frames: what else a peer says must not end up in the middle of one.
+    let mut pieces = Vec::new();
+    let whole = messages(1, b"", b"q", &vec![0; 1_000_000]);
+    let (mut left, mut piece) = (&whole[..], &whole[..0]);
+    while let Some([_, _, _, a, b, c, d]) = left.first_chunk() {
+        let size = u32::from_be_bytes([*a, *b, *c, *d]) as usize + 8;
+        piece = &whole[whole.len() - left.len() - piece.len()..][..piece.len() + size];
+        left = &left[size..];
+        if piece.len() > 100_000 || left.is_empty() {
+            pieces.push(std::mem::take(&mut piece));
+        }
+    }
+    for conn in [slow.conn, silent[0].conn, silent[1].conn] {
+        node.feed(conn, pieces[0]);
+    }
+    for piece in &pieces[1..] {
+        for _ in 0..2 {
+            node.advance_ms(4_500);
+            for client in &silent {
+                node.feed(client.conn, &HEARTBEAT);
+            }
+        }
+        node.feed(slow.conn, piece);
+    }
+    assert_eq!(node.queue("q").0, 1, "slow, but it came");
+    for client in &mut silent {
+        let said = client.read(&mut node);
+        let closes: Vec<Method<'_>> = said.iter().map(Item::method).collect();
+        let closed = |method: &Method<'_>| {
+            matches!(method, Method::ChannelClose { reply_code: 406, class_id: 60, method_id: 40, .. })
+        };
+        assert_eq!(closes.iter().filter(|method| closed(method)).count(), 1, "{closes:?}");
+    }
+    assert!(node.engine.stats()["memory_bytes"] < 1_100_000, "nothing else is held");
+}
+
+#[test]
+fn the_node_gives_up_no_message_that_it_does_not_read_itself() {
+    let limits = Limits { memory_bytes_max: 4 << 20, unfinished_s: 10, ..Limits::default() };
+    let mut node = Node::new(limits, 7);
+    let mut client = Client::connect(&mut node);
+    client.declare(&mut node, "q", |_| ());
+    client.call_on(&mut node, 2, &Method::ChannelOpen);
+    let mut bytes = Vec::new();
+    write_publish(&mut bytes, 2, (b"", b"q"), false, &Properties::default(), &[0; 2_000]);
+    let (part, rest) = bytes.split_at(bytes.len() - 2_008);
+    node.feed(client.conn, part);
+    flood(&mut node, &mut client, "q");
+    (0..5).for_each(|_| node.advance_ms(9_000));
+    let mut reader = Client::connect(&mut node);
+    reader.consume(&mut node, "q", "tag", true);
+    assert!(!node.peers[&client.conn].paused);
+    let before = deliveries(&reader.read(&mut node));
+    node.feed(client.conn, rest);
+    assert_eq!(deliveries(&reader.read(&mut node)), 1, "after {before} others");
+}

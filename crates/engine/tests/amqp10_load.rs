@@ -77,3 +77,46 @@ fn messages_that_never_end_take_half_of_the_memory() {
     assert!((14..18).contains(&refused), "{refused}");
     assert!((3 << 20..5 << 20).contains(&node.engine.stats()["memory_bytes"]));
 }
+
+/// A frame of a message that has more of them.
+fn write_part(bytes: &mut Vec<u8>, is_first: bool, more: bool, len: usize) {
+    let (delivery_id, delivery_tag) = (is_first.then_some(0), is_first.then_some(&b"t"[..]));
+    let mark = begin_frame(bytes, FrameKind::Amqp, 0);
+    Transfer { delivery_id, delivery_tag, more, ..Transfer::default() }.encode(bytes);
+    if is_first {
+        // A data section of 600,000 bytes.
+        bytes.extend_from_slice(&[0, 0x53, 0x75, 0xb0, 0, 9, 0x27, 0xc0]);
+    }
+    bytes.resize(bytes.len() + len, 0);
+    end_frame(bytes, mark);
+}
+
+#[test]
+fn a_message_whose_rest_does_not_come_is_given_up_and_one_that_comes_on_is_not() {
+    let mut node = Node::new(Limits { unfinished_s: 10, ..Limits::default() }, 7);
+    let (mut silent, mut slow) = (Client10::connect(&mut node), Client10::connect(&mut node));
+    for client in [&mut silent, &mut slow] {
+        client.attach_sender(&mut node, "s", 0, Some("q"));
+        let mut bytes = Vec::new();
+        write_part(&mut bytes, true, true, 100_000);
+        node.feed(client.conn, &bytes);
+    }
+    for number in 1..6 {
+        node.advance_ms(9_000);
+        let mut bytes = Vec::new();
+        write_part(&mut bytes, false, number < 5, 100_000);
+        node.feed(slow.conn, &bytes);
+        // It speaks, but brings a byte of the message at a time.
+        let mut crumb = Vec::new();
+        write_part(&mut crumb, false, true, 1);
+        node.feed(silent.conn, &crumb);
+    }
+    assert_eq!(node.queue("q").0, 1, "slow, but it came");
+    let said = silent.read(&mut node);
+    let error = said.iter().find_map(|said| match said.performative() {
+        Some((Performative::Detach(detach), _)) => detach.error.map(|error| error.condition.0.to_owned()),
+        _ => None,
+    });
+    assert_eq!(error.as_deref(), Some("amqp:resource-limit-exceeded"));
+    assert!(node.engine.stats()["memory_bytes"] < 700_000, "only the message is held");
+}

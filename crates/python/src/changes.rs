@@ -248,6 +248,7 @@ pub(crate) fn change(object: &Bound<'_, PyAny>) -> PyResult<Change> {
             name: fields.text("name")?,
             messages: fields.get("messages")?,
             consumers: fields.get("consumers")?,
+            proof: fields.get("proof")?,
         }),
         "Challenge" => Ok(Change::Challenge { request: fields.get("request")?, data: fields.get("data")? }),
         "Refuse" => Ok(Change::Refuse {

@@ -137,7 +137,7 @@ impl Controller {
             }
             Operation::QueueDelete { name, .. } => {
                 let messages = engine.queue_stats(VHOST, name).map_or(0, |stats| stats.0 as u32);
-                let done = Change::Accept { request, principal: 0, name: name.clone(), messages, consumers: 0 };
+                let done = accept_with(request, 0, name, messages, 0);
                 [delete_queue(engine, name), vec![done]].concat()
             }
             Operation::Binding { bind, kind, source, destination, routing_key, arguments } => {
@@ -176,7 +176,7 @@ impl Controller {
             let (vhost, name, settings) = (VHOST.to_owned(), name.clone(), Box::new(settings));
             changes.push(Change::DeclareQueue { vhost, name, settings });
         }
-        changes.push(Change::Accept { request, principal: 0, name, messages, consumers });
+        changes.push(accept_with(request, 0, &name, messages, consumers));
         changes
     }
 
@@ -216,7 +216,11 @@ impl Controller {
 }
 
 fn accept(request: u64, name: &str) -> Vec<Change> {
-    vec![Change::Accept { request, principal: PRINCIPAL, name: name.to_owned(), messages: 0, consumers: 0 }]
+    vec![accept_with(request, PRINCIPAL, name, 0, 0)]
+}
+
+fn accept_with(request: u64, principal: u32, name: &str, messages: u32, consumers: u32) -> Change {
+    Change::Accept { request, principal, name: name.to_owned(), messages, consumers, proof: Vec::new() }
 }
 
 fn refuse(request: u64, code: u16) -> Vec<Change> {

@@ -42,6 +42,7 @@ const LIMITS: Limits = Limits {
     link_credit: 10,
     session_window: 20,
     unauthenticated_s: 10,
+    unfinished_s: 5,
     table_depth_max: 32,
     connections_max: 8,
     addresses_max: 4,

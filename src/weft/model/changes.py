@@ -25,6 +25,8 @@ class Accept:
     name: str = ""
     messages: int = 0
     consumers: int = 0
+    proof: bytes = b""
+    """What the outcome of SASL carries to a peer of AMQP 1.0: the node's own proof, where the mechanism has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,10 @@ class Limits:
     """Transfer frames a 1.0 peer may have in flight per session."""
     unauthenticated_s: int = 10
     """Time a peer has to finish its opening before it is cut (slow-loris)."""
+    unfinished_s: int = 120
+    """Time in which a message that came in part must bring its end, or 64 KiB more; then it is given up and its channel
+    or link closed.
+    """
     table_depth_max: int = 32
     """Nesting of tables, lists and maps from outside."""
     connections_max: int = 65_536

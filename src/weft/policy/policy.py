@@ -167,7 +167,7 @@ class Policy:
         return [Refuse(event.request, 403, "ACCESS_REFUSED - too many logins at once, try again later")]
 
     def _exchange(self, event: AuthRequested, peer: _Peer) -> list[Change]:
-        """A step of SCRAM. The server's proof is a challenge of its own: AMQP 0-9-1 has no other place for it."""
+        """A step of SCRAM. The node's proof goes with the outcome; AMQP 0-9-1 has none, there it is one more challenge."""
         exchange, proven, peer.exchange, peer.proven = peer.exchange, peer.proven, None, None
         if event.step == 0 and not event.response:
             return [Challenge(event.request, b"")]
@@ -177,6 +177,8 @@ class Policy:
             proof = exchange.judge(event.response)
             if proof is None:
                 return [_refuse_login(event)]
+            if event.wire == "1.0":
+                return self._enter(event, peer, exchange.user, proof)
             peer.proven = exchange.user
             return [Challenge(event.request, proof)]
         first = scram.parse_first(event.response)
@@ -209,11 +211,11 @@ class Policy:
         offered, self._offered = self._offered, (*best, *MECHANISMS)
         return [] if offered == self._offered else [SetMechanisms(self._offered)]
 
-    def _enter(self, event: AuthRequested, peer: _Peer, user: str | None) -> list[Change]:
+    def _enter(self, event: AuthRequested, peer: _Peer, user: str | None, proof: bytes = b"") -> list[Change]:
         if user is None or user not in self._registry.users:
             return [_refuse_login(event)]
         peer.user = user
-        return [Accept(event.request)]
+        return [Accept(event.request, proof=proof)]
 
     def _may_be_anonymous(self, peer: _Peer) -> bool:
         return self.settings.anonymous and peer.local

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import os
 import socket
 import ssl
@@ -281,6 +283,45 @@ async def test_a_peer_that_says_nothing_is_cut_and_others_are_served() -> None:
         async with await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/"):
             assert await silent.read() == b""
         writer.close()
+
+
+async def test_a_peer_that_drags_out_tls_or_what_follows_is_cut_and_others_are_served(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("weft.net.listen"), "TLS_HANDSHAKE_TIMEOUT_S", 1.0)
+    configured = (
+        "[limits]\nunauthenticated_s = 1\n"
+        "[[listen]]\naddress = '127.0.0.1:0'\ntls_cert = 'cert.pem'\ntls_key = 'key.pem'\n"
+    )
+    context = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+
+    async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+        """A byte now and then, for much longer than is allowed."""
+        with contextlib.suppress(ConnectionError):
+            for byte in data:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0.2)
+
+    async def is_cut(tls: ssl.SSLContext | None, data: bytes) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.ports[0], ssl=tls)
+        dripping = asyncio.create_task(drip(writer, data))
+        with contextlib.suppress(ConnectionError):
+            while await asyncio.wait_for(reader.read(1_000), 30):
+                pass
+        is_early = not dripping.done()
+        dripping.cancel()
+        writer.close()
+        return is_early
+
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(501)
+    start = b"AMQP\x00\x00\x09\x01" + bytes(500)
+    async with weft.Node(configuration=parse(configured, folder=certificate)) as node:
+        slow = asyncio.gather(is_cut(None, hello), is_cut(context, start))
+        url = f"amqps://guest:guest@127.0.0.1:{node.ports[0]}/"
+        async with await aio_pika.connect(url, ssl_context=context) as connection:
+            await connection.channel()
+        assert await slow == [True, True]
 
 
 async def test_a_stream_is_read_again_and_again() -> None:

@@ -28,7 +28,7 @@ pub enum Session {
 /// Python's answer to a request.
 #[derive(Debug)]
 pub enum Answer {
-    Accept { principal: u32, name: String, messages: u32, consumers: u32 },
+    Accept { principal: u32, name: String, messages: u32, consumers: u32, proof: Vec<u8> },
     Challenge(Vec<u8>),
     Refuse { code: u16, text: String },
     Link(Box<LinkPlan>),

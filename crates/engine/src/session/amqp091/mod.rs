@@ -278,8 +278,9 @@ impl Session {
         if !matches!(self.state, State::Running) {
             return opening_deadline(io, broker);
         }
+        let unfinished_ns = self.end_unfinished(io, broker);
         if self.heartbeat_s == 0 {
-            return None;
+            return unfinished_ns;
         }
         let interval_ns = u64::from(self.heartbeat_s) * 1_000_000_000;
         if broker.now_ns >= io.received_ns + SILENT_INTERVALS * interval_ns && !io.paused {
@@ -290,7 +291,8 @@ impl Session {
             io.output.extend_from_slice(&frame::frame_header(FRAME_HEARTBEAT, 0, 0));
             io.output.push(frame::FRAME_END);
         }
-        Some(broker.now_ns + interval_ns / 2)
+        let beat_ns = broker.now_ns + interval_ns / 2;
+        Some(unfinished_ns.map_or(beat_ns, |unfinished_ns| unfinished_ns.min(beat_ns)))
     }
 
     pub fn blocked(&mut self, io: &mut Io, blocked: bool) {

@@ -13,7 +13,7 @@ use weft_wire::amqp091::{Method, reply};
 
 use super::consume::REPLY_QUEUE;
 use super::content::{self, write_content};
-use super::{Fault, Session, Step, Stepped, show};
+use super::{Fault, PUBLISH_IDS, Session, Step, Stepped, show};
 use crate::broker::{Broker, Published, Waiter};
 use crate::conn::Io;
 use crate::event::{Access, Resource};
@@ -92,7 +92,8 @@ impl Session {
             return Ok(Step::Done(used));
         }
         if let Some(channel) = self.channel(number) {
-            let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
+            let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0, broker.now_ns));
+            broker.schedule_conn(io, charge.due_ns(broker.limits.unfinished_s));
             channel.incoming = Some(Incoming { mandatory, head: None, bytes, charge });
         }
         Ok(Step::Done(0))
@@ -219,13 +220,35 @@ impl Session {
             return Err(Fault::connection(reply::FRAME_ERROR, text));
         }
         incoming.bytes.push(frame.payload, incoming.bytes.len() + missing as usize);
-        incoming.charge.grow(incoming.bytes.len() as u64);
+        incoming.charge.grow(incoming.bytes.len() as u64, broker.now_ns);
         if incoming.charge.is_too_much() {
             channel.incoming = None;
             let text = "unfinished messages take too much memory, try again later";
             return Err(Fault::channel(reply::CONTENT_TOO_LARGE, text));
         }
         self.complete(io, broker, frame.channel)
+    }
+
+    /// Gives up messages whose rest does not come. When to look again.
+    pub(super) fn end_unfinished(&mut self, io: &mut Io, broker: &mut Broker) -> Option<u64> {
+        let (now_ns, limit_s) = (broker.now_ns, broker.limits.unfinished_s);
+        let is_unread = io.paused || io.waits();
+        let mut next_ns = None;
+        for number in 0..self.channels.len() as u16 {
+            let Some(incoming) = self.channel(number).and_then(|channel| channel.incoming.as_mut()) else { continue };
+            if is_unread {
+                incoming.charge.excuse(now_ns);
+            }
+            let due_ns = incoming.charge.due_ns(limit_s);
+            if due_ns > now_ns {
+                next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
+                continue;
+            }
+            let text = format!("PRECONDITION_FAILED - the rest of a message did not come within {limit_s} s");
+            self.send_confirms(io);
+            self.close_channel(io, broker, number, reply::PRECONDITION_FAILED, &text, PUBLISH_IDS);
+        }
+        next_ns
     }
 
     /// All bytes there? Then the message is made.

@@ -49,6 +49,11 @@ impl Partial {
         self.delivery.transaction
     }
 
+    /// When it is given up if nothing more of it comes.
+    pub(super) fn due_ns(&self, unfinished_s: u16) -> u64 {
+        self.charge.due_ns(unfinished_s)
+    }
+
     /// Can it go on when its link comes back?
     pub(super) fn may_wait(&self) -> bool {
         !self.delivery.settled && self.delivery.transaction.is_none() && !self.ignored
@@ -176,13 +181,16 @@ impl Session {
         }
         let mut partial = match (inlet.partial.take(), delivery) {
             (Some(partial), _) => partial,
-            (None, Some(delivery)) if transfer.resume => match self.resume_delivery(io, place, delivery, transfer)? {
-                Some(partial) => partial,
-                None => return Ok(()),
-            },
+            (None, Some(delivery)) if transfer.resume => {
+                match self.resume_delivery(io, broker, place, delivery, transfer)? {
+                    Some(partial) => partial,
+                    None => return Ok(()),
+                }
+            }
             (None, Some(delivery)) => {
                 self.transactions.begin_half(delivery.transaction, place);
-                let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
+                let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0, broker.now_ns));
+                broker.schedule_conn(io, charge.due_ns(broker.limits.unfinished_s));
                 Box::new(Partial { tag: tag.into(), delivery, bytes, charge, ignored: false })
             }
             (None, None) => return Ok(()),
@@ -208,7 +216,7 @@ impl Session {
         }
         partial.delivery.settled |= transfer.settled.unwrap_or(false);
         partial.bytes.push(payload, 0);
-        partial.charge.grow(len);
+        partial.charge.grow(len, broker.now_ns);
         if partial.charge.is_too_much() {
             let text = "unfinished messages take too much memory, try again later";
             return Err(Fault::link(place.1, condition::RESOURCE_LIMIT_EXCEEDED, text));
@@ -229,6 +237,7 @@ impl Session {
     fn resume_delivery(
         &mut self,
         io: &mut Io,
+        broker: &Broker,
         place: Place,
         mut delivery: Delivery,
         transfer: &Transfer<'_>,
@@ -261,8 +270,41 @@ impl Session {
             self.owe(place.0);
         }
         delivery.settled = true;
-        let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0));
+        let (bytes, charge) = (Gatherer::default(), io.account.charge_part(0, broker.now_ns));
         Ok(Some(Box::new(Partial { tag: Box::default(), delivery, bytes, charge, ignored: true })))
+    }
+
+    /// Gives up messages whose rest does not come, and what suspended links have of such. When to look again.
+    pub(super) fn end_unfinished(&mut self, io: &mut Io, broker: &mut Broker) -> Option<u64> {
+        let (now_ns, limit_s) = (broker.now_ns, broker.limits.unfinished_s);
+        let is_unread = io.paused || io.waits();
+        let mut dues_ns = Vec::new();
+        let mut ended = Vec::new();
+        for suspended in self.suspended.values_mut() {
+            dues_ns.extend(suspended.give_up_partial(now_ns, limit_s));
+        }
+        for (number, channel) in self.channels.iter_mut().enumerate() {
+            let Some(channel) = channel else { continue };
+            let is_unread = is_unread || channel.incoming_window == 0;
+            for (handle, link) in channel.links.iter_mut().enumerate() {
+                let Some(Link::In(inlet)) = link else { continue };
+                for partial in inlet.partial.iter_mut().chain(&mut inlet.resuming.partial) {
+                    if is_unread {
+                        partial.charge.excuse(now_ns);
+                    }
+                    match partial.due_ns(limit_s) {
+                        due_ns if due_ns > now_ns => dues_ns.push(due_ns),
+                        _ => ended.push((number as u16, handle as u32)),
+                    }
+                }
+            }
+        }
+        ended.dedup();
+        for place in ended {
+            let text = format!("the rest of a message did not come within {limit_s} s");
+            self.detach_link(io, broker, place, condition::RESOURCE_LIMIT_EXCEEDED, &text);
+        }
+        dues_ns.into_iter().min()
     }
 
     /// The transaction that a transfer belongs to.

@@ -333,7 +333,8 @@ impl Session {
             return opening_deadline(io, broker);
         }
         let waits = [self.end_rest(io, broker), self.end_wait(io, broker), self.end_pace(io, broker)];
-        let mut next_ns = waits.into_iter().flatten().min();
+        let unfinished_ns = self.end_unfinished(io, broker);
+        let mut next_ns = waits.into_iter().flatten().chain(unfinished_ns).min();
         if self.idle_ms > 0 {
             let silent_ns = SILENT_INTERVALS * u64::from(self.idle_ms) * 1_000_000;
             if broker.now_ns >= io.received_ns + silent_ns && !io.paused {

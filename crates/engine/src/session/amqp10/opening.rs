@@ -219,8 +219,9 @@ impl Session {
                 io.output.extend_from_slice(&Protocol::Sasl.header());
                 io.finish(text);
             }
-            (Opening::Judged { .. }, Answer::Accept { .. }) => {
-                encode_sasl(&mut io.output, &SaslOutcome { code: SaslCode::Ok, additional_data: None });
+            (Opening::Judged { .. }, Answer::Accept { proof, .. }) => {
+                let additional_data = Some(&*proof).filter(|proof| !proof.is_empty());
+                encode_sasl(&mut io.output, &SaslOutcome { code: SaslCode::Ok, additional_data });
                 self.state = State::Opening(Opening::Header);
             }
             (Opening::Judged { step, mechanism, .. }, Answer::Challenge(data)) => {

@@ -36,6 +36,13 @@ impl Suspended {
     pub(super) fn dies_with(&self, channel: u16) -> bool {
         self.channel == channel && !self.outlives_session
     }
+
+    /// Forgets a delivery whose rest does not come; when it will be, if there is one. The peer finds it missing in our
+    /// map when the link comes back, and sends it anew.
+    pub(super) fn give_up_partial(&mut self, now_ns: u64, unfinished_s: u16) -> Option<u64> {
+        self.partial = self.partial.take().filter(|partial| partial.due_ns(unfinished_s) > now_ns);
+        self.partial.as_ref().map(|partial| partial.due_ns(unfinished_s))
+    }
 }
 
 /// What an outlet that came back still has to say before it sends anything new.
