@@ -167,7 +167,7 @@ class Policy:
         return [Refuse(event.request, 403, "ACCESS_REFUSED - too many logins at once, try again later")]
 
     def _exchange(self, event: AuthRequested, peer: _Peer) -> list[Change]:
-        """A step of SCRAM. The node's proof goes with the outcome; AMQP 0-9-1 has none, there it is one more challenge."""
+        """A step of SCRAM. The node's proof goes with the outcome; AMQP 0-9-1 has none: there it is a challenge."""
         exchange, proven, peer.exchange, peer.proven = peer.exchange, peer.proven, None, None
         if event.step == 0 and not event.response:
             return [Challenge(event.request, b"")]

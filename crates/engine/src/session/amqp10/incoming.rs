@@ -198,12 +198,8 @@ impl Session {
         let Some(Link::In(inlet)) = self.channel(place.0).and_then(|channel| channel.link(place.1)) else {
             return Ok(());
         };
-        if transfer.delivery_id.is_some_and(|id| id != partial.delivery.id) {
-            let text = format!(
-                "delivery {} begins before {} has ended",
-                transfer.delivery_id.unwrap_or(0),
-                partial.delivery.id
-            );
+        if let Some(id) = transfer.delivery_id.filter(|id| *id != partial.delivery.id) {
+            let text = format!("delivery {id} begins before {} has ended", partial.delivery.id);
             return Err(Fault::link(place.1, condition::ILLEGAL_STATE, text));
         }
         if partial.ignored {
