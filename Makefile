@@ -9,7 +9,9 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 KERNEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+PROCESSES ?= 2
 CRATES := --workspace --exclude weft-python
+unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters: none should compile what another has compiled
 
 # $(call need,COMMAND,HOW TO GET IT)
 need = command -v $(1) >/dev/null 2>&1 || { echo "weft needs $(1), which is not here: $(2)" >&2; exit 1; }
@@ -51,9 +53,9 @@ demo: setup ## one node and unmodified clients, PayPal's network of five nodes, 
 	@$(PY) examples/demo.py
 
 .PHONY: test
-test: setup ## every test of both languages (PROCESSES=2: two files at a time; PYTEST_ARGS go to pytest)
+test: setup ## every test of both languages, PROCESSES=2 files at a time (0: one by one; PYTEST_ARGS go to pytest)
 	cargo test --quiet $(CRATES)
-	$(PY) -m pytest -q $(if $(PROCESSES),--numprocesses $(PROCESSES) --dist loadfile) $(PYTEST_ARGS)
+	$(PY) -m pytest -q --numprocesses $(PROCESSES) $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: ## a node that dies again and again on an invented disk; SEED=n repeats one world, else fresh ones for 10 s

@@ -8,6 +8,9 @@ the marker `weft_only` and are skipped there.
 Owns too how hard properties are tried. A quick run is derandomised: it answers whether a change broke something, and
 must answer the same twice. Looking for what nobody thought of is the work of WEFT_HYPOTHESIS=deep, whose finds become
 tests in property/test_found.py.
+
+Owns last how `make test` shares the tests between processes (pytest-xdist): the files of one go to whoever is free, and
+Spark's tests stay together, since its session is the dearest thing that is started here.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 import peers
 from artemis import Artemis
+from rabbit import RabbitMQ
 
 # Whether examples are drawn quickly or are large says something of the machine and of chance, nothing of weft.
 EXAMPLES = settings(deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
@@ -31,6 +37,7 @@ settings.register_profile("deep", EXAMPLES, max_examples=3_000, stateful_step_co
 settings.load_profile(os.environ.get("WEFT_HYPOTHESIS", "quick"))
 
 WHICH = os.environ.get("WEFT_TEST_BROKER", "weft")
+SPARK = "tests/spark/"
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,28 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes: the longest company goes first
+        items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
     if WHICH == "weft":
         return
     skip = pytest.mark.skip(reason=f"weft only; running against {WHICH}")
     for item in items:
         if item.get_closest_marker("weft_only"):
             item.add_marker(skip)
+
+
+class Companies(LoadScopeScheduling):
+    """Which tests keep company in one process, one after the other: those of a file, and all of Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return SPARK if file.startswith(SPARK) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Companies:
+    config.option.loadscopereorder = False  # in the order of the collection, not by their numbers
+    return Companies(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -78,3 +100,19 @@ def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Artemis]:
     broker = Artemis(tmp_path_factory.mktemp("artemis"))
     yield broker
     broker.kill()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    if not peers.rabbitmq_installed():
+        pytest.skip("RabbitMQ is not installed (apt-get install rabbitmq-server)")
+    server = RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def rabbitmq(rabbitmq_server: RabbitMQ) -> RabbitMQ:
+    """RabbitMQ as a new one is; one for all tests, beside the broker under test."""
+    rabbitmq_server.reset()
+    return rabbitmq_server

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-import peers
 import weft
+from rabbit import RabbitMQ
 from weft.client import Message
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.peers,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(not peers.rabbitmq_installed(), reason="RabbitMQ is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[peers.Peer]:
-    peer = peers.start_rabbitmq(tmp_path_factory.mktemp("rabbitmq"))
-    yield peer
-    peer.stop()
+pytestmark = [pytest.mark.slow, pytest.mark.peers, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-async def fabric(rabbitmq: peers.Peer) -> AsyncIterator[weft.Fabric]:
+async def fabric(rabbitmq: RabbitMQ) -> AsyncIterator[weft.Fabric]:
     async with weft.connect(f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}", timeout_s=20) as fabric:
         yield fabric
 
@@ -59,7 +47,7 @@ async def test_topics(fabric: weft.Fabric) -> None:
         assert await topics.next(0.2) is None
 
 
-async def test_requests(fabric: weft.Fabric, rabbitmq: peers.Peer) -> None:
+async def test_requests(fabric: weft.Fabric, rabbitmq: RabbitMQ) -> None:
     async with weft.connect(f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}", timeout_s=20) as server:
 
         @server.service("/queue/echo")
@@ -71,6 +59,6 @@ async def test_requests(fabric: weft.Fabric, rabbitmq: peers.Peer) -> None:
         assert [reply.body for reply in replies] == list(range(50))
 
 
-async def test_a_wrong_password_is_told(rabbitmq: peers.Peer) -> None:
+async def test_a_wrong_password_is_told(rabbitmq: RabbitMQ) -> None:
     with pytest.raises(weft.Refused, match="user or password"):
         await weft.connect(f"amqp://guest:no@{rabbitmq.host}:{rabbitmq.port}").open()

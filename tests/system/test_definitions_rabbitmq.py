@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pika
@@ -16,13 +11,13 @@ import pytest
 
 import peers
 import weft
+from rabbit import RabbitMQ, ask
 from weft.config import parse
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.peers,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(not peers.rabbitmq_installed(), reason="RabbitMQ is not installed"),
 ]
 TIMEOUT_S = 60
 OBJECTS = (
@@ -65,22 +60,12 @@ OBJECTS = (
 class Site:
     """The management API of a broker."""
 
-    def __init__(self, port: int, amqp_port: int) -> None:
+    def __init__(self, base: str, amqp_port: int) -> None:
         self.amqp_port = amqp_port
-        self._base = f"http://{peers.HOST}:{port}"
+        self._base = base
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """What the broker answers; it must not refuse."""
-        data = None if body is None else json.dumps(body).encode()
-        login = base64.b64encode(b"guest:guest").decode()
-        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self._base + path, data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            pytest.fail(f"{method} {path}: {error.code} {error.read().decode()}")
-        return json.loads(text) if text else None
+        return ask(self._base, method, path, body)
 
     def definitions(self) -> dict[str, Any]:
         """Everything that is defined but what is the broker's own, in one order."""
@@ -92,23 +77,15 @@ class Site:
         return {kind: sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) for kind, rows in told.items()}
 
 
-@pytest.fixture
-def rabbitmq(tmp_path: Path) -> Iterator[Site]:
-    port = peers.free_port()
-    advanced = f'[{{rabbitmq_management,[{{listener,[{{port,{port}}},{{ip,"{peers.HOST}"}}]}}]}}].'
-    peer = peers.start_rabbitmq(tmp_path / "rabbit", ("rabbitmq_management",), advanced)
-    yield Site(port, peer.port)
-    peer.stop()
-
-
-async def test_there_and_back(rabbitmq: Site) -> None:
-    await asyncio.to_thread(_fill, rabbitmq)
-    await asyncio.to_thread(_use, rabbitmq)
-    before = await asyncio.to_thread(rabbitmq.definitions)
-    document = await asyncio.to_thread(rabbitmq.ask, "GET", "/api/definitions")
+async def test_there_and_back(rabbitmq: RabbitMQ) -> None:
+    rabbit = Site(rabbitmq.management, rabbitmq.port)
+    await asyncio.to_thread(_fill, rabbit)
+    await asyncio.to_thread(_use, rabbit)
+    before = await asyncio.to_thread(rabbit.definitions)
+    document = await asyncio.to_thread(rabbit.ask, "GET", "/api/definitions")
     configuration = parse('[http]\naddress = "127.0.0.1:0"\n')
     async with weft.Node(name="here", listen="127.0.0.1:0", configuration=configuration) as node:
-        site = Site(node.http_port, node.ports[0])
+        site = Site(f"http://{peers.HOST}:{node.http_port}", node.ports[0])
         await asyncio.to_thread(site.ask, "POST", "/api/definitions", document)
         assert await asyncio.to_thread(site.definitions) == before
         await asyncio.to_thread(_use, site)
@@ -117,9 +94,9 @@ async def test_there_and_back(rabbitmq: Site) -> None:
         assert row["effective_policy_definition"]["max-length"] == 2
         document = await asyncio.to_thread(site.ask, "GET", "/api/definitions")
     for path in ("/api/vhosts/blue", "/api/users/ann", "/api/global-parameters/motto"):
-        await asyncio.to_thread(rabbitmq.ask, "DELETE", path)
-    await asyncio.to_thread(rabbitmq.ask, "POST", "/api/definitions", document)
-    assert await asyncio.to_thread(rabbitmq.definitions) == before
+        await asyncio.to_thread(rabbit.ask, "DELETE", path)
+    await asyncio.to_thread(rabbit.ask, "POST", "/api/definitions", document)
+    assert await asyncio.to_thread(rabbit.definitions) == before
 
 
 def _fill(site: Site) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pika
 import pytest
 
-import peers
+from rabbit import RabbitMQ
 from weft import Node
 from weft.model.actions import Dial
 from weft.model.changes import OpenLink
@@ -21,41 +20,30 @@ from weft.model.events import LinkAttached, LinkDetached
 
 from .test_links import Watcher
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not peers.rabbitmq_installed(), reason="needs Debian's rabbitmq-server"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.peers, pytest.mark.timeout(180)]
 COUNT = 200
 CREDIT = 50
 PROPERTIES = pika.BasicProperties(content_type="text/plain", delivery_mode=2, correlation_id="c", message_id="m")
 """What RabbitMQ's plugin tells a 1.0 peer of a 0-9-1 message; it keeps headers to itself."""
 
 
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[peers.Peer]:
-    peer = peers.start_rabbitmq(tmp_path_factory.mktemp("rabbitmq"))
-    yield peer
-    peer.stop()
-
-
 @pytest.fixture
-def channel(rabbitmq: peers.Peer) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+def channel(rabbitmq: RabbitMQ) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
     connection = pika.BlockingConnection(pika.URLParameters(rabbitmq.url))
     yield connection.channel()
     connection.close()
 
 
-def dial(peer: peers.Peer) -> Dial:
+def dial(peer: RabbitMQ) -> Dial:
     return Dial(1, peer.host, peer.port, mechanism="PLAIN", response=b"\0guest\0guest", hostname="vhost:/")
 
 
 @pytest.mark.parametrize("relay", [False, True])
 def test_a_queue_of_rabbitmq_is_drained(
-    rabbitmq: peers.Peer, channel: pika.adapters.blocking_connection.BlockingChannel, relay: bool
+    rabbitmq: RabbitMQ, channel: pika.adapters.blocking_connection.BlockingChannel, relay: bool
 ) -> None:
-    queue = f"pulled-{uuid4().hex}"  # a run after a failed one must not find what that left
-    channel.queue_declare(queue, durable=True)
-    channel.queue_bind(queue, "amq.topic", "some.#")
+    channel.queue_declare("pulled", durable=True)
+    channel.queue_bind("pulled", "amq.topic", "some.#")
     for number in range(COUNT):
         channel.basic_publish("amq.topic", "some.key", str(number).encode(), PROPERTIES)
 
@@ -63,7 +51,7 @@ def test_a_queue_of_rabbitmq_is_drained(
         async with Node(name="here") as node:
             node.declare_queue("got")
             node.bind("amq.topic", "got", "#.key")
-            address = f"/amq/queue/{queue}"
+            address = "/amq/queue/pulled"
             watcher = Watcher(OpenLink(0, 1, "pull", "pull", address, exchange="amq.topic", credit=CREDIT, relay=relay))
             node._running.driver.add_controller(watcher)
             node._running.driver.apply([dial(rabbitmq)])
@@ -79,11 +67,11 @@ def test_a_queue_of_rabbitmq_is_drained(
 
     asyncio.run(pull())
     # What was accepted as the node ended may not have been told any more: it is there again, and no more than that.
-    assert channel.queue_declare(queue, passive=True).method.message_count <= CREDIT
+    assert channel.queue_declare("pulled", passive=True).method.message_count <= CREDIT
 
 
 def test_a_message_comes_back_from_rabbitmq_as_it_went(
-    rabbitmq: peers.Peer, channel: pika.adapters.blocking_connection.BlockingChannel
+    rabbitmq: RabbitMQ, channel: pika.adapters.blocking_connection.BlockingChannel
 ) -> None:
     channel.queue_declare("between", durable=True)
     headers = {"colour": "red", "size": 7}
@@ -128,7 +116,7 @@ def test_a_message_comes_back_from_rabbitmq_as_it_went(
     asyncio.run(both())
 
 
-def test_a_missing_queue_of_rabbitmq_is_told(rabbitmq: peers.Peer) -> None:
+def test_a_missing_queue_of_rabbitmq_is_told(rabbitmq: RabbitMQ) -> None:
     async def pull() -> str:
         async with Node(name="here") as node:
             node.declare_queue("got")

@@ -13,6 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 import peers
+from rabbit import RabbitMQ
 from system.fabrics import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peers]
@@ -25,7 +26,7 @@ def _gateway(source: str, target: str, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _channel(peer: peers.Peer) -> BlockingChannel:
+def _channel(peer: peers.Peer | RabbitMQ) -> BlockingChannel:
     return pika.BlockingConnection(pika.ConnectionParameters(peer.host, peer.port, heartbeat=0)).channel()
 
 
@@ -33,22 +34,17 @@ def _ready(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
-def test_a_queue_is_migrated_and_back_with_kills_and_no_loss(tmp_path: Path) -> None:
-    if not peers.rabbitmq_installed():
-        pytest.skip("needs Debian's rabbitmq-server")
-    port = peers.free_port()
-    advanced = f'[{{rabbitmq_stomp, [{{tcp_listeners, [{{"{peers.HOST}", {port}}}]}}]}}].'
-    rabbit = peers.start_rabbitmq(tmp_path / "rabbit", ("rabbitmq_stomp",), advanced)
+def test_a_queue_is_migrated_and_back_with_kills_and_no_loss(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
     node = peers.start_weft(tmp_path / "node")
     try:
-        theirs, ours = _channel(rabbit), _channel(node)
+        theirs, ours = _channel(rabbitmq), _channel(node)
         theirs.queue_declare("orders", durable=True)
         theirs.confirm_delivery()
         ours.queue_declare("orders", durable=True, arguments={"x-barrier": "message-id"})
         for number in range(COUNT):
             properties = pika.BasicProperties(delivery_mode=2, message_id=f"m{number}", headers={"kind": "order"})
             theirs.basic_publish("", "orders", f"order {number}", properties)
-        there = f"stomp://guest:guest@{peers.HOST}:{port}/queue/orders"
+        there = f"stomp://guest:guest@{peers.HOST}:{rabbitmq.stomp_port}/queue/orders"
         here = f"amqp://{node.host}:{node.port}#orders"
         for kill in range(1, KILLS + 1):
             gateway = _gateway(there, here)
@@ -62,9 +58,8 @@ def test_a_queue_is_migrated_and_back_with_kills_and_no_loss(tmp_path: Path) -> 
         said, _ = gateway.communicate()
         assert "refused 0" in said
         assert gateway.returncode == 0
-        _check_back(theirs, ours, here, f"stomp://guest:guest@{peers.HOST}:{port}/queue/back")
+        _check_back(theirs, ours, here, f"stomp://guest:guest@{peers.HOST}:{rabbitmq.stomp_port}/queue/back")
     finally:
-        rabbit.stop()
         node.stop()
 
 

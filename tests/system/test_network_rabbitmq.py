@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pika
 import pytest
 
-import peers
+from rabbit import RabbitMQ
 from system.fabrics import Fabric, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.peers]
+pytestmark = [pytest.mark.slow, pytest.mark.peers, pytest.mark.timeout(240)]
 LONG_S = 60.0
 """For what two brokers and HTTP take part in."""
 
 
-@pytest.fixture
-def rabbit(tmp_path: Path) -> Iterator[peers.Peer]:
-    if not peers.rabbitmq_installed():
-        pytest.skip("needs Debian's rabbitmq-server")
-    peer = peers.start_rabbitmq(tmp_path / "rabbit")
-    yield peer
-    peer.stop()
-
-
-def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
+def test_routes_in_both_directions(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbitmq.host, rabbitmq.port, heartbeat=0))
     theirs = connection.channel()
     theirs.confirm_delivery()
     for queue in ("to.weft", "from.weft", "noc"):
@@ -39,7 +29,7 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
         ours = fabric.channel("here", confirms=True)
         ours.queue_declare("work", durable=True)
         ours.exchange_declare("events", "topic", durable=True)
-        url = f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
+        url = f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}"
         weft = "--url " + fabric.url("here")
         fabric.command(f"weft link {weft} add rabbit {url}")
         fabric.command(f"weft route {weft} add queue rabbit --queue to.weft --key work --name pulled")
@@ -70,21 +60,8 @@ def test_routes_in_both_directions(tmp_path: Path, rabbit: peers.Peer) -> None:
     connection.close()
 
 
-@pytest.fixture
-def managed(tmp_path: Path) -> Iterator[tuple[peers.Peer, str]]:
-    """A RabbitMQ with its management, and where that answers."""
-    if not peers.rabbitmq_installed():
-        pytest.skip("needs Debian's rabbitmq-server")
-    port = peers.free_port()
-    where = f'[{{rabbitmq_management, [{{tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}]}}]}}].'
-    peer = peers.start_rabbitmq(tmp_path / "managed", ("rabbitmq_amqp1_0", "rabbitmq_management"), where)
-    yield peer, f"http://127.0.0.1:{port}"
-    peer.stop()
-
-
-def test_bindings_here_are_followed_there(tmp_path: Path, managed: tuple[peers.Peer, str]) -> None:
-    rabbit, management = managed
-    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
+def test_bindings_here_are_followed_there(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbitmq.host, rabbitmq.port, heartbeat=0))
     theirs = connection.channel()
     theirs.confirm_delivery()
     theirs.exchange_declare("news", "topic", durable=True)
@@ -102,8 +79,8 @@ def test_bindings_here_are_followed_there(tmp_path: Path, managed: tuple[peers.P
         ours.exchange_declare("news", "topic", durable=True)
         ours.queue_declare("work", durable=True)
         ours.queue_bind("work", "news", "mine.*")
-        weft, url = "--url " + fabric.url("here"), f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
-        fabric.command(f"weft link {weft} add rabbit {url} --retry-max-s 1 --management {management}")
+        weft, url = "--url " + fabric.url("here"), f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}"
+        fabric.command(f"weft link {weft} add rabbit {url} --retry-max-s 1 --management {rabbitmq.management}")
         fabric.command(f"weft route {weft} add dynamic rabbit --exchange news --name followed")
         until(lambda: is_wanted("mine.x"), LONG_S)
         assert not is_wanted("yours.y.z")
@@ -146,8 +123,8 @@ def _drain(channel: pika.adapters.blocking_connection.BlockingChannel, queue: st
     return found
 
 
-def test_one_command_brings_a_queue_into_a_stream(tmp_path: Path, rabbit: peers.Peer) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbit.host, rabbit.port, heartbeat=0))
+def test_one_command_brings_a_queue_into_a_stream(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(rabbitmq.host, rabbitmq.port, heartbeat=0))
     theirs = connection.channel()
     theirs.confirm_delivery()
     theirs.queue_declare("payments", durable=True)
@@ -156,7 +133,7 @@ def test_one_command_brings_a_queue_into_a_stream(tmp_path: Path, rabbit: peers.
         theirs.basic_publish("", "payments", f"paid {number}", properties)
     with Fabric(tmp_path) as fabric:
         fabric.add("here")
-        url = f"amqp://guest:guest@{rabbit.host}:{rabbit.port}"
+        url = f"amqp://guest:guest@{rabbitmq.host}:{rabbitmq.port}"
         line = f"weft ingest --url {fabric.url('here')} {url} --queue payments --argument x-max-age=7D"
         assert "option('streams', 'payments')" in fabric.command(line)
         until(lambda: theirs.queue_declare("payments", passive=True).method.message_count == 0)

@@ -15,6 +15,8 @@ from weft.model.errors import Refused
 
 NAME_BYTES_MAX = 255
 RESERVED_PREFIX = "amq."
+MADE_PREFIX = "amq.gen-"
+"""Of the names that a node makes itself, and RabbitMQ, too."""
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The pseudo-queue of direct reply-to; the kernel serves it."""
 MANAGEMENT = "$management"
@@ -23,7 +25,7 @@ MANAGEMENT = "$management"
 
 def make_name() -> str:
     """A name for a queue whose maker does not care: 128 random bits, so nobody guesses it."""
-    return f"amq.gen-{secrets.token_urlsafe(16)}"
+    return f"{MADE_PREFIX}{secrets.token_urlsafe(16)}"
 
 
 def is_reply_to(name: str) -> bool:
@@ -36,14 +38,14 @@ def clean_name(name: str) -> str:
     return name.replace("\r", "").replace("\n", "")
 
 
-def check_new_name(kind: str, name: str) -> None:
-    """Refuse a name that a peer may not give to something new."""
-    if name.startswith(RESERVED_PREFIX):
+def check_new_name(kind: str, name: str, *, restored: bool = False) -> None:
+    """Refuse a name that a peer may not give to something new; what is `restored` may have one that a node made."""
+    if name.startswith(RESERVED_PREFIX) and not (restored and name.startswith(MADE_PREFIX)):
         raise Refused(f"ACCESS_REFUSED - {kind} name '{name}' contains reserved prefix 'amq.*'", 403)
     if name == MANAGEMENT:
         raise Refused(f"ACCESS_REFUSED - {kind} name '{name}' is the node's own", 403)
     if len(name.encode()) > NAME_BYTES_MAX:
-        raise Refused(f"PRECONDITION_FAILED - a {kind} name may have at most {NAME_BYTES_MAX} bytes", 406)
+        raise Refused(f"PRECONDITION_FAILED - {kind} name may have at most {NAME_BYTES_MAX} bytes", 406)
 
 
 def bounded_name(name: str) -> str:

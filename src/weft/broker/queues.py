@@ -45,7 +45,7 @@ def declare_queue(tables: Tables, caller: Caller, request: QueueDeclare, counts:
         check_exclusive(queue, caller.conn)
         return _found(tables, queue, counts)
     if name:
-        check_new_name("queue", name)
+        check_new_name("queue", name, restored=caller.principal is None)
     else:
         name = make_name()
     caller.require("configure", "queue", name)

@@ -10,10 +10,11 @@ interrupts a command or reads no more of what it prints knows, and is told nothi
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -68,13 +69,46 @@ class Parser(argparse.ArgumentParser):
         """One line in place of argparse's usage block."""
         self.exit(2, f"{self.prog}: {message} (try {self.prog} --help)\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Who reads no more of a help text is found out while `carry_out` can still say nothing of it."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = words[0] if words else "help"
+
+    def fail(error: WeftError | OSError) -> int:
+        print(f"weft {command}: {error}", file=sys.stderr)
+        return 2
+
+    return carry_out(lambda: _run(command, words[1:]), fail)
+
+
+def carry_out(work: Callable[[], int], fail: Callable[[WeftError | OSError], int]) -> int:
+    """Do what a program is for; the exit code, which `fail` tells for what went wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have letters that a terminal or a locale has not
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = work()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read has had enough. Python must not try to flush the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except (WeftError, OSError) as error:
+        return fail(error)
+    return code
+
+
+def _run(command: str, words: list[str]) -> int:
     if command in ("help", "--help", "-h"):
-        return _help(words[1:])
+        return _help(words)
     if command in ("--version", "-V"):
         print(f"weft {__version__}")
         return 0
@@ -86,24 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     module = import_module(f"weft.cli.{command.replace('-', '_')}")
     parser = Parser(prog=f"weft {command}", description=f"{COMMANDS[command]}.", allow_abbrev=False)
     module.add_options(parser)
-    try:
-        code: int = module.run(parser.parse_args(words[1:]))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Who read has had enough. Python must not try to flush the rest when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    except (WeftError, OSError) as error:
-        print(f"weft {command}: {error}", file=sys.stderr)
-        return 2
+    code: int = module.run(parser.parse_args(words))
     return code
 
 
 def _help(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
-        return main([words[0], "--help"])
+        return _run(words[0], ["--help"])
     print(f"weft {__version__}: a messaging node for AMQP 0-9-1 and AMQP 1.0\n")
     for name, meaning in COMMANDS.items():
         print(f"  weft {name:<15}{meaning}")

@@ -12,6 +12,7 @@ import json
 import sys
 
 from weft.cli import remote, showing
+from weft.cli.options import at_least_one
 from weft.model.errors import Refused
 
 
@@ -19,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
     parser.add_argument("address", help="a queue or a stream")
-    parser.add_argument("--count", type=int, metavar="N", help="at most so many messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="at most so many messages")
 
 
 def run(options: argparse.Namespace) -> int:

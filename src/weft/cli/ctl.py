@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli import remote
+from weft.cli.options import at_least_one, key_values
 from weft.client import connect
 from weft.client.management import Management
 from weft.model.errors import ConfigError, Refused
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only those that have this")
     listing.add_argument("--sort", metavar="COLUMN")
     listing.add_argument("--reverse", action="store_true", help="the largest first")
-    listing.add_argument("--count", type=int, metavar="N", help="at most so many")
+    listing.add_argument("--count", type=at_least_one, metavar="N", help="at most so many")
     for word, text in (("show", "one object"), ("del", "delete an object")):
         one = words.add_parser(word, help=text)
         one.add_argument("kind", metavar="CLASS")
@@ -75,13 +76,13 @@ def run(options: argparse.Namespace) -> int:
             case "show":
                 print_object(await management.read(options.kind, options.name), as_json=options.json)
             case "add":
-                await management.create(options.kind, options.name, remote.key_values(options.values))
+                await management.create(options.kind, options.name, key_values(options.values))
             case "set":
-                await management.update(options.kind, options.name, remote.key_values(options.values))
+                await management.update(options.kind, options.name, key_values(options.values))
             case "del":
                 await management.delete(options.kind, options.name)
             case "call":
-                values = remote.key_values(options.values)
+                values = key_values(options.values)
                 result = await management.call(options.kind, options.name, options.operation, values)
                 print(json.dumps(result, indent=2, default=str))
             case _:
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 async def _list(management: Management, options: argparse.Namespace) -> None:
     rows = await management.query(
         options.kind,
-        where=remote.key_values(options.where),
+        where=key_values(options.where),
         contains=options.contains,
         sort=options.sort,
         descending=options.reverse,
@@ -123,14 +124,16 @@ def _write(text: str, file: str | None) -> None:
     try:
         Path(file).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+        raise ConfigError(f"cannot write {file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _read(file: str) -> Any:
     try:
         return json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from None
 
 
 def print_object(row: dict[str, Any], *, as_json: bool) -> None:

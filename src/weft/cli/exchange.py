@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli import remote
+from weft.cli.options import key_values
 from weft.client.management import Management
 from weft.model.errors import Refused
 
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     async def work(management: Management) -> int:
         match options.word:
             case "add":
-                arguments = remote.key_values(options.argument)
+                arguments = key_values(options.argument)
                 values = {"type": options.type, "durable": options.durable, "arguments": arguments}
                 await management.create("exchange", options.name, values)
             case "del":

@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import signal
 
+from weft.cli.options import at_least_one
+
 BATCH_MAX_MAX = 10_000
 
 
@@ -19,8 +21,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about = "amqp://HOST#ADDRESS, stomp://USER:PASSWORD@HOST:PORT/DESTINATION, http://HOST:PORT/PATH"
     parser.add_argument("source", metavar="FROM", help=f"{about} (to listen on), or a scheme of a plug-in")
     parser.add_argument("target", metavar="TO", help="the same; http:// is posted to")
-    parser.add_argument("--batch-max", type=int, default=100, help="messages on their way at once (%(default)s)")
-    parser.add_argument("--count", type=int, metavar="N", help="end after so many; without it, carry until stopped")
+    parser.add_argument(
+        "--batch-max", type=at_least_one, default=100, metavar="N", help="messages on the way at once (%(default)s)"
+    )
+    parser.add_argument(
+        "--count", type=at_least_one, metavar="N", help="end after so many; without it, carry until stopped"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import re
 import sys
 
 from weft.cli import exchange, remote
+from weft.cli.options import key_values
 from weft.client.management import Management
 from weft.client.url import targets
 from weft.model.errors import ConfigError
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     link = options.link or _link_name(options.source)
 
     async def work(management: Management) -> int:
-        await _make_stream(management, stream, remote.key_values(options.argument))
+        await _make_stream(management, stream, key_values(options.argument))
         await management.create("uplink", link, {"urls": [options.source]})
         kind = {"kind": "queue", "queue": options.queue} if options.queue else _static(options)
         name = f"ingest:{link}:{stream}"

@@ -84,7 +84,7 @@ def _print(options: argparse.Namespace) -> None:
     reader = pyarrow.RecordBatchReader.from_stream(stream)
     try:
         _write(options, reader)
-    except (pyarrow.ArrowException, OSError) as error:
+    except pyarrow.ArrowException as error:
         raise Unavailable(str(error)) from None
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 
 from weft.client import connect
 from weft.client.management import Management
+from weft.client.url import URL_DEFAULT, URL_VARIABLE
 from weft.fabric.diff import TOPOLOGY
 from weft.fabric.draw import Found, svg, text
 from weft.model.errors import WeftError
@@ -25,13 +27,13 @@ MEMBERS = "/members/"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--url", metavar="URL", default="amqp://localhost", help="where to begin")
+    parser.add_argument("--url", metavar="URL", help="where to begin (default: WEFT_URL, or amqp://localhost)")
     parser.add_argument("--svg", metavar="FILE", help="write a picture too")
 
 
 def run(options: argparse.Namespace) -> int:
     """Crawl and draw."""
-    found = asyncio.run(crawl(options.url))
+    found = asyncio.run(crawl(options.url or os.environ.get(URL_VARIABLE) or URL_DEFAULT))
     print(text(found))
     if options.svg:
         Path(options.svg).write_text(svg(found), encoding="utf-8")

@@ -14,10 +14,9 @@ import os
 import sys
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
 
+from weft.cli.options import seconds
 from weft.client.message import Message
-from weft.model.errors import ConfigError
 
 TICK_S = 1.0
 
@@ -26,15 +25,8 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     """Where to connect to, and how long to try."""
     parser.add_argument("--url", help="the node, or several with commas between them (amqp://localhost, or WEFT_URL)")
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="give up after S seconds (%(default)s)"
+        "--timeout", type=seconds, default=10.0, metavar="S", help="give up after S seconds (%(default)s)"
     )
-
-
-def at_least_one(text: str) -> int:
-    """A number of an option."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
 
 
 def bodies(words: list[str]) -> Iterator[str | bytes]:
@@ -45,20 +37,6 @@ def bodies(words: list[str]) -> Iterator[str | bytes]:
             yield data.decode()
         except UnicodeDecodeError:
             yield data
-
-
-def headers(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE as application properties; a value that is JSON is taken for what it says."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not key or not separator:
-            raise ConfigError(f"--header {pair!r} is not KEY=VALUE")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found
 
 
 def body_of(message: Message) -> object:
@@ -99,6 +77,5 @@ class Progress:
         """The last word."""
         secs = max(monotonic() - self._started, 1e-9)
         start = "\r" if self._is_shown else ""
-        print(
-            f"{start}{self._verb} {self.count:,} messages in {secs:.2f} s, {self.count / secs:,.0f}/s", file=sys.stderr
-        )
+        messages = f"{self.count:,} message{'' if self.count == 1 else 's'}"
+        print(f"{start}{self._verb} {messages} in {secs:.2f} s, {self.count / secs:,.0f}/s", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli import remote
+from weft.cli.options import at_least_one
 from weft.client.management import Management
 
 
@@ -17,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     remote.add_url(parser)
     parser.add_argument("queue", help="where the messages are")
     parser.add_argument("to", help="a queue, or `exchange/key`")
-    parser.add_argument("--count", type=int, metavar="N", help="at most so many messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="at most so many messages")
 
 
 def run(options: argparse.Namespace) -> int:

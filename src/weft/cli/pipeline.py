@@ -20,6 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft.cli.options import at_least_one
 from weft.model.errors import ConfigError, Unavailable, WeftError
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     tier = parts.add_parser("tier", help="copy streams into the lake as Parquet", allow_abbrev=False)
     _add_source(tier)
     tier.add_argument("--lake", default=LAKE, metavar="DIR", help=f"folder or URL (default: {LAKE})")
-    tier.add_argument("--file-rows", type=int, default=1_000_000, metavar="N", help="rows of a file (default: 1000000)")
+    tier.add_argument(
+        "--file-rows", type=at_least_one, default=1_000_000, metavar="N", help="rows of a file (default: 1000000)"
+    )
     tier.add_argument("--all", action="store_true", help="the last file, too, though it is not full yet")
     tier.add_argument("--delta", action="store_true", help="make Delta tables of the files (pip install 'weft[delta]')")
     replay = parts.add_parser("replay", help="find messages and send them again, marked", allow_abbrev=False)
@@ -80,7 +83,9 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="name of this replay; every message sent carries it")
     parser.add_argument("--to", metavar="URL", help="node to send to; without it what was found is only listed")
     parser.add_argument("--address", metavar="EXCHANGE/KEY", help="send there (default: where each message went first)")
-    parser.add_argument("--rate", type=int, default=1_000, metavar="N", help="messages per second (default: 1000)")
+    parser.add_argument(
+        "--rate", type=at_least_one, default=1_000, metavar="N", help="messages per second (default: 1000)"
+    )
     parser.add_argument("--since", metavar="TIME")
     parser.add_argument("--until", metavar="TIME")
     parser.add_argument("--match-address", metavar="PATTERN", help="routing key, with * and ?")

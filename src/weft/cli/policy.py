@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli import remote
+from weft.cli.options import key_values
 from weft.client.management import Management
 
 COLUMNS = ("name", "pattern", "apply_to", "priority", "definition")
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         match options.word:
             case "set":
                 about = {"pattern": options.pattern, "apply_to": options.apply_to, "priority": options.priority}
-                definition = remote.key_values(options.definition)
+                definition = key_values(options.definition)
                 await management.create(kind, options.name, {**about, "definition": definition})
             case "clear":
                 await management.delete(kind, options.name)

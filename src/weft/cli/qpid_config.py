@@ -15,6 +15,7 @@ from typing import Any
 
 from weft.cli import Parser, qpid, remote
 from weft.cli import exchange as exchanges
+from weft.cli.options import key_values, not_negative, seconds
 from weft.client.management import Management
 from weft.model.errors import Refused
 
@@ -33,11 +34,11 @@ def _parser() -> Parser:
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("-a", "--broker-addr", "-b", "--broker", dest="broker", default="localhost:5672")
     parser.add_argument("-r", "--recursive", action="store_true", help="show bindings too")
-    parser.add_argument("-t", "--timeout", type=qpid.seconds, default=10.0, metavar="S")
+    parser.add_argument("-t", "--timeout", type=seconds, default=10.0, metavar="S")
     parser.add_argument("--durable", action="store_true", help="survive a restart")
     parser.add_argument("--alternate-exchange", metavar="EXCHANGE")
-    parser.add_argument("--max-queue-count", type=qpid.count, metavar="N")
-    parser.add_argument("--max-queue-size", type=qpid.count, metavar="BYTES")
+    parser.add_argument("--max-queue-count", type=not_negative, metavar="N")
+    parser.add_argument("--max-queue-size", type=not_negative, metavar="BYTES")
     parser.add_argument("--limit-policy", choices=tuple(OVERFLOWS), default="none")
     parser.add_argument("--argument", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--force", action="store_true", help="delete whatever it holds and whoever uses it")
@@ -94,14 +95,14 @@ async def _add(management: Management, kind: str, name: str, values: dict[str, A
 
 
 def _exchange_values(options: argparse.Namespace, type_: str) -> dict[str, Any]:
-    arguments = remote.key_values(options.argument)
+    arguments = key_values(options.argument)
     if options.alternate_exchange:
         arguments["alternate-exchange"] = options.alternate_exchange
     return {"type": type_, "durable": options.durable, "arguments": arguments}
 
 
 def _queue_values(options: argparse.Namespace) -> dict[str, Any]:
-    arguments = remote.key_values(options.argument)
+    arguments = key_values(options.argument)
     if options.max_queue_count is not None:
         arguments["x-max-length"] = options.max_queue_count
     if options.max_queue_size is not None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from weft.cli import Parser, qpid, remote
 from weft.cli.map import crawl
+from weft.cli.options import not_negative, seconds
 from weft.client.management import Management, Row
 from weft.fabric.draw import text
 from weft.federation.records import CREDIT_DEFAULT, CREDIT_MAX, parse_url
@@ -40,12 +41,12 @@ def _parser() -> Parser:
     parser.add_argument("-s", "--src-local", action="store_true", help="the source connects and pushes")
     parser.add_argument("-q", "--quiet", action="store_true", help="a duplicate is no failure")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done")
-    parser.add_argument("--ack", type=qpid.count, metavar="N", help="accepted; messages are always acknowledged")
+    parser.add_argument("--ack", type=not_negative, metavar="N", help="accepted; messages are always acknowledged")
     parser.add_argument(
-        "--credit", type=qpid.count, default=0, metavar="N", help="messages on the way; 0 is the default's"
+        "--credit", type=not_negative, default=0, metavar="N", help="messages on the way; 0 is the default's"
     )
     parser.add_argument("-t", "--transport", choices=("tcp", "ssl"), default="tcp")
-    parser.add_argument("--timeout", type=qpid.seconds, default=10.0, metavar="S")
+    parser.add_argument("--timeout", type=seconds, default=10.0, metavar="S")
     return parser
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli import remote
+from weft.cli.options import key_values
 from weft.client.management import Management
 
 COLUMNS = ("name", "type", "durable", "ready", "unsettled", "consumers", "published", "arguments")
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     async def work(management: Management) -> int:
         match options.word:
             case "add":
-                values = {"durable": options.durable, "arguments": remote.key_values(options.argument)}
+                values = {"durable": options.durable, "arguments": key_values(options.argument)}
                 await management.create("queue", options.name, values)
             case "del":
                 conditions = {} if options.force else {"if_empty": True, "if_unused": True}

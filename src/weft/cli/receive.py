@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from weft.cli.messages import Progress, add_connection_options, at_least_one, body_of, shown
+from weft.cli.messages import Progress, add_connection_options, body_of, shown
+from weft.cli.options import at_least_one, seconds
 from weft.client import Message
 from weft.client.sync import Fabric, Receiver, connect
 from weft.model.errors import DeadlineExceeded
@@ -24,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--browse", action="store_true", help="look at the messages and leave them where they are")
     kind.add_argument("--offset", help="read a stream from a number, or from first, last or next")
     parser.add_argument("--count", type=at_least_one, metavar="N", help="end after N messages")
-    parser.add_argument("--wait", type=float, metavar="S", help="end when nothing came for S seconds")
+    parser.add_argument("--wait", type=seconds, metavar="S", help="end when nothing came for S seconds")
     parser.add_argument("--selector", help="only messages whose headers fit this SQL-like condition")
     parser.add_argument("--json", action="store_true", help="print properties too, as one JSON object per line")
     add_connection_options(parser)

@@ -60,10 +60,15 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool = F
     if as_json:
         print(json.dumps(list(rows), indent=2, default=str))
         return
-    texts = [[_text(row.get(column)) for column in columns] for row in rows]
+    texts = [[printable(_text(row.get(column))) for column in columns] for row in rows]
     widths = [max([len(column), *(len(line[at]) for line in texts)]) for at, column in enumerate(columns)]
     for line in ([column.upper() for column in columns], *texts):
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """Text of a peer, harmless for a terminal: line ends, escapes and the like as Python spells them."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _text(value: object) -> str:
@@ -78,20 +83,6 @@ def _text(value: object) -> str:
             return json.dumps(value, default=str)
         case _:
             return str(value) or "-"
-
-
-def key_values(texts: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE options; a value is JSON if it can be read so, else text."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise ConfigError(f"{text!r} is not KEY=VALUE")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found
 
 
 def given(options: argparse.Namespace, *names: str) -> Mapping[str, Any]:

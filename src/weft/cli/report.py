@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from weft.cli import remote
+from weft.cli.options import seconds
 from weft.client.management import Management, Row
 
 PAUSE_S = 1.0
@@ -27,7 +28,7 @@ Group = dict[str, object]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
-    parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="S", help="seconds that rates are taken over")
+    parser.add_argument("--pause", type=seconds, default=PAUSE_S, metavar="S", help="seconds that rates are taken over")
 
 
 def run(options: argparse.Namespace) -> int:

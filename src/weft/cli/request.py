@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from weft.cli.messages import add_connection_options, body_of, headers, shown
+from weft.cli.messages import add_connection_options, body_of, shown
+from weft.cli.options import key_values
 from weft.client.sync import connect
 from weft.model.errors import ServiceError
 
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     with connect(options.url, timeout_s=options.timeout) as fabric:
         try:
             reply = fabric.request(
-                options.address, options.body, timeout_s=options.timeout, headers=headers(options.header)
+                options.address, options.body, timeout_s=options.timeout, headers=key_values(options.header, "--header")
             )
         except ServiceError as error:
             print(f"weft request: {options.address} answered with an error: {error.kind}: {error}", file=sys.stderr)

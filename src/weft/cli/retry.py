@@ -10,13 +10,14 @@ import argparse
 
 from weft.cli import remote
 from weft.cli.move import move
+from weft.cli.options import at_least_one
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
     parser.add_argument("queue", help="where the dead letters are")
-    parser.add_argument("--count", type=int, metavar="N", help="at most so many messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="at most so many messages")
 
 
 def run(options: argparse.Namespace) -> int:

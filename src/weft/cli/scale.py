@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from weft.cli.fabric_source import FabricSource, run_with
+from weft.cli.options import seconds
 from weft.client.url import URL_DEFAULT, URL_VARIABLE
 from weft.model.errors import ConfigError
 from weft.scaling import load
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("services", type=Path, help="the scaling file (docs/guides/scaling.md)")
     parser.add_argument("--url", help="the node whose queues are watched; the one on this machine by default")
     parser.add_argument("--vhost", help="the virtual host; the one of the URL by default")
-    parser.add_argument("--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks")
+    parser.add_argument("--interval", type=seconds, default=INTERVAL_S, metavar="S", help="seconds between two looks")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice, repeat
 
-from weft.cli.messages import Progress, add_connection_options, at_least_one, bodies, headers
+from weft.cli.messages import Progress, add_connection_options, bodies
+from weft.cli.options import at_least_one, key_values
 from weft.client.sync import connect
 
 BATCH = 500
@@ -20,7 +21,7 @@ BATCH = 500
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("address", help="a queue or any other address; with --topic, a topic")
-    parser.add_argument("body", nargs="*", help="messages; without any, each line of standard input is one")
+    parser.add_argument("body", nargs="*", default=[], help="messages; without any, each line of standard input is one")
     parser.add_argument("--topic", action="store_true", help="publish under a topic instead")
     parser.add_argument("--count", type=at_least_one, default=1, metavar="N", help="send each message N times")
     parser.add_argument("--header", action="append", default=[], metavar="KEY=VALUE", help="an application property")
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     properties = {"durable": not options.transient, "timeout_s": options.timeout}
     if options.content_type:
         properties["content_type"] = options.content_type
-    given = headers(options.header)
+    given = key_values(options.header, "--header")
     if given:
         properties["headers"] = given
     messages = chain.from_iterable(repeat(body, options.count) for body in bodies(options.body))

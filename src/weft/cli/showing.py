@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from weft.cli.remote import printable
 from weft.client import Fabric, connect
 from weft.client.management import Management
 from weft.client.message import Message
@@ -70,7 +71,7 @@ def as_line(message: Message) -> str:
     row = as_row(message)
     body = row.pop("body", "")
     words = [f"{key}={json.dumps(value, default=str)}" for key, value in row.items() if key != "annotations"]
-    return " ".join([*words, str(body)])
+    return " ".join([*words, printable(str(body))])
 
 
 def _body(message: Message) -> str:

@@ -12,6 +12,7 @@ import json
 import sys
 
 from weft.cli import remote, showing
+from weft.cli.options import at_least_one
 from weft.client import connect
 from weft.model.errors import Refused
 
@@ -20,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
     parser.add_argument("address", help="`exchange/key`, with * and # for a topic exchange; or a queue")
-    parser.add_argument("--count", type=int, metavar="N", help="end after so many messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="end after so many messages")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 from weft.cli import remote
+from weft.cli.options import seconds
 from weft.client import connect
 from weft.client.management import Management
 from weft.model.errors import ConfigError, Refused
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
     parser.add_argument("--sort", choices=tuple(SORTS), default="ready", help="which queues are shown first")
-    parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="S", help="seconds between two looks")
+    parser.add_argument("--pause", type=seconds, default=PAUSE_S, metavar="S", help="seconds between two looks")
     parser.add_argument("--once", action="store_true", help="look twice, print, end")
 
 

@@ -13,6 +13,7 @@ import asyncio
 import sys
 
 from weft.cli import remote, showing
+from weft.cli.options import at_least_one
 from weft.client.management import Management
 from weft.client.message import Message
 from weft.model.errors import Refused
@@ -23,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     remote.add_url(parser)
     parser.add_argument("address", help="the queue or stream the message is in")
     parser.add_argument("id", nargs="?", help="its message-id, correlation-id or fabric id (default: every message)")
-    parser.add_argument("--count", type=int, metavar="N", help="at most so many messages")
+    parser.add_argument("--count", type=at_least_one, metavar="N", help="at most so many messages")
 
 
 def run(options: argparse.Namespace) -> int:

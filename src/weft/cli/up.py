@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import gc
 import json
+import logging
 import os
 import resource
 import signal
@@ -69,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the node until it is told to end."""
     configuration = configure(options)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     _allow_many_sockets()
     keep_buffers()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 def configure(options: argparse.Namespace) -> Configuration:
     """The file's configuration with the command line's over it, and defaults below."""
     configuration = joined(load(Path(options.config)) if options.config else Configuration())
-    name = validate_node_name(options.name) if options.name else configuration.name or node_name_default()
+    name = validate_node_name(options.name) if options.name is not None else configuration.name or node_name_default()
     listen = configuration.listen
     if options.listen:
         listen = tuple(Listen(parse_endpoint(text, PORT)) for text in options.listen)

@@ -43,6 +43,7 @@ def test_server_named(desk: Desk) -> None:
 def test_reserved_names(desk: Desk) -> None:
     text = "ACCESS_REFUSED - queue name 'amq.foo' contains reserved prefix 'amq.*'"
     assert desk.fail(queue("amq.foo")) == (403, text)
+    assert desk.fail(queue("amq.gen-foo"))[0] == 403, "whoever gives a name may not give one that looks like the node's"
     assert desk.fail(queue("é" * 128))[0] == 406
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import subprocess
 import sys
@@ -36,6 +37,56 @@ def test_every_command_tells_its_options(command: str, capsys: pytest.CaptureFix
             main(words)
         assert caught.value.code == 0
         assert f"usage: weft {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("receive q --count 0", "argument --count: 0 is less than 1"),
+        ("send q x --count -1", "argument --count: -1 is less than 1"),
+        ("send q x --count many", "argument --count: 'many' is not a whole number"),
+        ("send q x --header colour", "--header 'colour' is not KEY=VALUE"),
+        ("send q x --timeout -3", "argument --timeout: -3 is not more than 0 seconds"),
+        ("send q x --timeout nan", "argument --timeout: nan is not more than 0 seconds"),
+        ("send", "the following arguments are required: address"),
+        ("bench --seconds 0", "argument --seconds: 0 is not more than 0 seconds"),
+        ("bench --seconds soon", "argument --seconds: 'soon' is not a number of seconds"),
+        ("bench --senders 0", "argument --senders: 0 is less than 1"),
+        ("bench --size -1", "argument --size: -1 is less than 0"),
+        ("top --pause -1", "argument --pause: -1 is not more than 0 seconds"),
+        ("up --name=", "'' is not a node name"),
+    ],
+)
+def test_values_that_make_no_sense(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: int | str | None = main(words.split())
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"weft {words.split(maxsplit=1)[0]}: {complaint}")
+    assert told.count("\n") == 1
+
+
+def test_letters_that_a_terminal_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert main(["größe"]) == 2
+    sys.stderr.flush()
+    assert sys.stderr.buffer.getvalue().startswith(b"weft: no command 'gr\\xf6\\xdfe'")  # type: ignore[attr-defined]
+
+
+def test_who_interrupts_early_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imports take a while on a busy machine."""
+
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("weft.cli.import_module", interrupted)
+    assert main(["receive", "q"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

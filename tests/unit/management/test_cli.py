@@ -41,7 +41,21 @@ async def test_objects(node: weft.Node, weft_command, tmp_path: Path) -> None:  
     assert (await weft_command("ctl", "show", "queue", "orders"))[0] == 1
     assert (await weft_command("ctl", "import", str(tmp_path / "all.json")))[0] == 0
     assert (await weft_command("ctl", "show", "queue", "orders"))[0] == 0
-    assert (await weft_command("ctl", "import", str(tmp_path / "none.json")))[0] == 2
+    (tmp_path / "odd.json").write_text("{")
+    for name, complaint in (("none.json", "cannot read {}: no such file or directory"), ("odd.json", "{} is not JSON")):
+        code, text = await weft_command("ctl", "import", str(tmp_path / name))
+        assert (code, text.startswith("weft ctl: " + complaint.format(tmp_path / name))) == (2, True)
+
+
+async def test_no_peer_steers_the_terminal(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    node.declare_queue("\x1b[2Jgone – weg")
+    await node.send("\x1b[2Jgone – weg", b"one\ntwo\x1b]0;title\x07")
+    assert "\\x1b[2Jgone – weg " in (await weft_command("queue", "list"))[1]
+    assert (await weft_command("browse", "\x1b[2Jgone – weg"))[1].endswith("one\\ntwo\\x1b]0;title\\x07\n")
+
+
+async def test_the_map_begins_where_the_environment_says(weft_command) -> None:  # type: ignore[no-untyped-def]
+    assert "[here]" in (await weft_command("map"))[1]
 
 
 async def test_who_looks_makes_nothing(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]

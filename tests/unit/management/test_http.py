@@ -148,6 +148,7 @@ async def test_definitions_make_the_same_again(browser: Browser, served: weft.No
     served.declare_exchange("orders", "topic")
     served.declare_queue("kept", arguments={"x-message-ttl": 1000})
     served.bind("orders", "kept", "new.*", arguments={"a": 1})
+    served.declare_queue("")  # the node makes a name
     document = await browser.get("/api/definitions")
     async with weft.Node(name="copy", configuration=parse('[http]\naddress = "127.0.0.1:0"\n')) as copy:
         other = Browser(browser._session, copy.http_port)
