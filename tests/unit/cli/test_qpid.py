@@ -18,8 +18,8 @@ CONFIG = [
     (["-a", "h:port", "queues"], "Port could not be cast"),
     (["-a", "[::1", "queues"], "Invalid IPv6 URL"),
     (["-a", "http://h", "queues"], "begins with none of amqp://"),
-    (["-t", "nan", "queues"], "invalid seconds value: 'nan'"),
-    (["--max-queue-count", "-1", "add", "queue", "q"], "invalid count value"),
+    (["-t", "nan", "queues"], "nan is not more than 0 seconds"),
+    (["--max-queue-count", "-1", "add", "queue", "q"], "-1 is less than 0"),
     (["--argument", "x", "add", "queue", "q"], "'x' is not KEY=VALUE"),
     (["--limit-policy", "flood", "add", "queue", "q"], "invalid choice: 'flood'"),
 ]
@@ -30,7 +30,7 @@ ROUTE = [
     (["queue", "add", "h:port", "h:2", "x", "q"], "is not amqp://host:port"),
     (["queue", "add", "h:1", "h:99999", "x", "q"], "Port out of range"),
     (["link", "add", "@", "h"], "is not a broker"),
-    (["--credit", "-5", "queue", "add", "h:1", "h:2", "x", "q"], "invalid count value"),
+    (["--credit", "-5", "queue", "add", "h:1", "h:2", "x", "q"], "-5 is less than 0"),
     (["-t", "rdma", "link", "list"], "invalid choice: 'rdma'"),
     (["route", "map", "h:port"], "is not a URL"),
 ]
