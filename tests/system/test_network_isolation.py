@@ -12,7 +12,7 @@ from system.fabrics import Fabric, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 WAIT_S = 60.0
-FEW, MANY = 100, 500
+FEW, MANY = 40, 200
 FILE = """
 [nodes.core]
 listen = "127.0.0.1:{core}"

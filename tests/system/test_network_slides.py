@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,9 +24,9 @@ qpid-config -a localhost:{remote} add exchange direct service_res.direct --durab
 RESPONSES = "qpid-route -v dynamic add localhost:{remote} localhost:{gateway} service_res.direct --durable"
 
 
-@pytest.fixture
-def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    with Fabric(tmp_path) as fabric:
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with Fabric(tmp_path_factory.mktemp("slides")) as fabric:
         for name in ("gateway", "remote"):
             fabric.add(name)
         yield fabric

@@ -66,6 +66,8 @@ def _value(text: str) -> object:
 
 
 async def _below(management: Management, path: str) -> list[Row]:
+    if not path.startswith("/"):
+        raise Refused(f"{path!r} is no path: write /{path}", 400)
     prefix = path.rstrip("/")
     rows = await management.query("directory", sort="name")
     return [row for row in rows if row["name"] == prefix or row["name"].startswith(f"{prefix}/")]

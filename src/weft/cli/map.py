@@ -22,7 +22,10 @@ from weft.model.errors import WeftError
 
 TIMEOUT_S = 5.0
 NODES_MAX = 10_000
+AT_ONCE_MAX = 16
 MEMBERS = "/members/"
+Places = dict[str, dict[str, object]]
+"""What nodes are, by name: kind, tier, region, partition."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,31 +44,39 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def crawl(url: str) -> Found:
-    """Everything that can be reached from one node."""
+async def crawl(url: str | None) -> Found:
+    """Everything that can be reached from one node. Those that are known are asked together, so that it does not take
+    longer with each that is away.
+    """
     found = Found()
-    places: dict[str, dict[str, object]] = {}
-    pending = {"": url}
-    seen: set[str] = set()
+    places: Places = {}
+    seen: set[str | None] = set()
+    gate = asyncio.Semaphore(AT_ONCE_MAX)
+    pending: dict[str, str | None] = {"": url}
     while pending and len(found.nodes) < NODES_MAX:
-        known, place = pending.popitem()
-        if place in seen or (known in found.nodes and known):
-            continue
-        seen.add(place)
-        try:
-            async with connect(place, timeout_s=TIMEOUT_S) as client:
-                more = await _ask(found, places, Management(client, timeout_s=TIMEOUT_S), place)
-        except WeftError as error:
-            if not known:
-                raise
-            found.nodes[known] = {"url": place, "error": str(error)}
-            continue
-        pending |= {name: where for name, where in more.items() if name not in found.nodes}
+        wave = {name: place for name, place in pending.items() if place not in seen and name not in found.nodes}
+        seen.update(wave.values())
+        more = await asyncio.gather(*(_visit(found, places, gate, *each) for each in wave.items()))
+        pending = {name: place for told in more for name, place in told.items()}
     for link in found.links:
         found.nodes.setdefault(link["to"] or link["address"], {"url": link["address"], "error": "not a weft node"})
     for name, facts in found.nodes.items():
         facts.update(places.get(name, {}))
     return found
+
+
+async def _visit(
+    found: Found, places: Places, gate: asyncio.Semaphore, known: str, place: str | None
+) -> dict[str, str]:
+    try:
+        async with gate, connect(place, timeout_s=TIMEOUT_S) as client:
+            shown = place or str(client.core.target)
+            return await _ask(found, places, Management(client, timeout_s=TIMEOUT_S), shown)
+    except WeftError as error:
+        if not known:
+            raise
+        found.nodes[known] = {"url": place, "error": str(error)}
+        return {}
 
 
 async def _ask(found: Found, places: dict[str, dict[str, object]], management: Management, url: str) -> dict[str, str]:

@@ -34,16 +34,24 @@ def run(options: argparse.Namespace) -> int:
     """Print what was asked for."""
     if not 0 < options.uptime < 1:
         raise ConfigError("--uptime is a share between 0 and 1, such as 0.99")
+    if options.target is not None and not 0 < options.target < 1:
+        raise ConfigError("--target is a share between 0 and 1, such as 0.9999: no number of paths is certain")
     if options.servers is not None:
         _paper(options.servers)
     elif options.target is not None:
         count = paths_needed(options.uptime, options.target)
-        print(f"{count} independent paths of {options.uptime:%} reach {options.target}" if count else "no number does")
+        enough = f"{_paths_of(count)} of" if count else "not even 64 paths of"
+        reach = "reaches" if count == 1 else "reach"
+        print(f"{enough} {_percent(options.uptime)} {reach} {_percent(options.target)}, if independent")
     elif options.file is None:
         _table()
     else:
         _paths(options)
     return 0
+
+
+def _paths_of(count: int) -> str:
+    return "1 path" if count == 1 else f"{count} paths"
 
 
 def _percent(share: float) -> str:
@@ -63,6 +71,8 @@ def _paths(options: argparse.Namespace) -> None:
     for name in (options.start, options.end):
         if name not in fabric.members:
             raise ConfigError(f"--from and --to must name nodes of the file: {', '.join(fabric.members)}")
+    if options.start == options.end:
+        raise ConfigError("--from and --to name the same node")
     paths = find_paths(fabric, options.start, options.end)
     if not paths:
         print(f"there is no path from {options.start} to {options.end}")
@@ -70,7 +80,7 @@ def _paths(options: argparse.Namespace) -> None:
     for path in paths:
         print(" -> ".join(path))
     found = estimate(fabric, paths)
-    print(f"\n{len(paths)} paths; all of them need: {', '.join(found.shared) or 'nothing in common'}")
+    print(f"\n{_paths_of(len(paths))}; all of them need: {', '.join(found.shared) or 'nothing in common'}")
     if found.shared:
         print("They are not independent: what they share fails for all of them at once.")
     print(f"if they were independent: loss {found.naive_loss:.3g}, uptime {_percent(1 - found.naive_loss)}")

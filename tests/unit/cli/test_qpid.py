@@ -52,6 +52,6 @@ def test_wrong_words_are_one_line(tool, words: list[str], complaint: str, capsys
 
 
 def test_nobody_there_is_one_line_and_another_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert qpid_config.main(["-a", "127.0.0.1:1", "queues"]) == 1
-    assert qpid_route.main(["queue", "add", "127.0.0.1:1", "127.0.0.1:2", "x", "q"]) == 1
+    assert qpid_config.main(["-t", "0.1", "-a", "127.0.0.1:1", "queues"]) == 1
+    assert qpid_route.main(["--timeout", "0.1", "queue", "add", "127.0.0.1:1", "127.0.0.1:2", "x", "q"]) == 1
     assert capsys.readouterr().err == "Failed: Unavailable - amqp://127.0.0.1:1: connection refused\n" * 2

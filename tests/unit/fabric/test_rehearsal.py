@@ -43,3 +43,22 @@ def test_the_talks_network_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
     found = {line.split(":")[0].strip(): line for line in said.splitlines() if "connections at" in line}
     assert all(int(line.rsplit(" ", 1)[1]) <= CONNECTIONS_MAX for line in found.values())
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--target", "0.9999"], "2 paths of 99% reach 99.99%, if independent"),
+        (["--target", "0.98"], "1 path of 99% reaches 98%, if independent"),
+        (["--uptime", "0.01", "--target", "0.9999"], "not even 64 paths of 1% reach 99.99%, if independent"),
+    ],
+)
+def test_how_many_paths_are_enough(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words]) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+@pytest.mark.parametrize("target", ["1", "0", "nan", "5"])
+def test_nothing_is_certain(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--target", target]) == 2
+    assert "--target is a share between 0 and 1" in capsys.readouterr().err

@@ -147,8 +147,9 @@ async def test_a_plan_that_was_agreed_on_is_carried_out_or_nothing(
         await until(lambda: all(flowing(node) for node in nodes[1:]))
 
 
-async def test_two_may_apply_at_once(tmp_path: Path) -> None:
+async def test_two_may_apply_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same file, several times over: all succeed, and it is as the file wants it."""
+    monkeypatch.setattr("weft.cli.pruning.REST_S", 0.05)
     async with Nodes() as fabric:
         nodes = [await fabric.add(name) for name in NODES]
         star = load(_file(tmp_path, fabric, STAR))

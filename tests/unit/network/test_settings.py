@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,9 +14,11 @@ import pytest
 import weft
 import zookeepers
 from unit.network.fabric import Nodes, flowing, ready, take, until
+from weft.cli.fabric import reconcile
 from weft.client.management import Management
 from weft.config import load, parse
 from weft.directory import open_directory
+from weft.fabric.file import parse as parse_fabric
 from weft.management.definitions import export
 
 BOOTSTRAP = """\
@@ -167,7 +170,10 @@ def _toml(value: object) -> str:
 
 
 @pytest.mark.slow
-async def test_traffic_goes_on_without_the_directory(zookeeper: zookeepers.ZooKeeperServer) -> None:
+@pytest.mark.timeout(180)
+async def test_traffic_goes_on_without_the_directory(
+    zookeeper: zookeepers.ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"zookeeper://{zookeeper.hosts}/weft-{uuid4().hex}"
     async with open_directory(url, "operator") as operator:
         await operator.put("/nodes/here/queues/work", {})
@@ -180,6 +186,15 @@ async def test_traffic_goes_on_without_the_directory(zookeeper: zookeepers.ZooKe
             for number in range(100):
                 await here.send("work", str(number))
             assert len(await take(here, "work", 100)) == 100
+            # A fabric is applied meanwhile: what nodes can do themselves is done, the rest is told, and made up for.
+            place = f'listen = "127.0.0.1:{here.ports[0]}"\ntier = "front"\nqueues = ["applied"]'
+            fabric = parse_fabric(tomllib.loads(f"[nodes.here]\n{place}"))
+            assert await reconcile(fabric, False, False, carry_out=True) == 1
+            said = capsys.readouterr()
+            assert "+ queue applied" in said.out
+            assert said.err.startswith("here: ")
+            assert said.err.count("\n") == 1
+            assert "applied" in names(here, "queues")
             zookeeper.start()
             async with asyncio.timeout(30):
                 while True:
@@ -189,6 +204,12 @@ async def test_traffic_goes_on_without_the_directory(zookeeper: zookeepers.ZooKe
                     except weft.Unavailable:
                         await asyncio.sleep(0.1)
             await until(lambda: "later" in names(here, "queues"), 30)
+            async with asyncio.timeout(30):
+                while await reconcile(fabric, False, False, carry_out=True):
+                    pass
+            entry = await operator.get("/topology/here")
+            assert entry is not None
+            assert entry.value == {"kind": "local", "tier": "front"}
 
 
 async def test_a_node_starts_without_its_directory() -> None:
