@@ -83,11 +83,13 @@ class Network:
             config = self.folder / f"{name}.toml"
             config.write_text(CONFIG.format(gateway=self.ports["gateway"]))
             command += ["--config", str(config)]
-        node = self.nodes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        said = self.folder / f"{name}.log"  # links that go and come are no part of the story
+        with said.open("a") as log:
+            node = self.nodes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         for line in node.stdout or ():
             if line.startswith("ready"):
                 return
-        raise SystemExit(f"{name} did not start")
+        raise SystemExit(f"{name} did not start: {said.read_text()}")
 
     def end(self) -> None:
         """End every node."""

@@ -6,6 +6,7 @@ Owns the command only. Prints what each world was like; a broken promise ends it
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import time
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("--deaths", type=int, choices=(0, 1), help="do nodes die? by chance without it")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long new worlds are begun (%(default)g)")
     options = parser.parse_args()
+    logging.getLogger("weft").setLevel(logging.ERROR)  # links that go and come are what a world is made of
     end = time.monotonic() + options.seconds
     while True:
         seed = random.SystemRandom().getrandbits(32) if options.seed is None else options.seed
