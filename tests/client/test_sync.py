@@ -96,9 +96,10 @@ def test_threads_send_and_receive_at_the_same_time(fabric: sync.Fabric) -> None:
 
     def receive() -> None:
         with fabric.receive("threads", credit=10) as messages:
-            while (message := messages.next(0.5)) is not None:
-                with lock:
-                    seen.append(message.body)
+            while len(seen) < total:
+                if (message := messages.next(0.1)) is not None:
+                    with lock:
+                        seen.append(message.body)
 
     with ThreadPoolExecutor(8) as pool:
         receivers = [pool.submit(receive) for _ in range(4)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
+import peers
 from house import tree
 
 README = (tree.ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,6 +49,22 @@ def test_the_map_points_at_what_exists(path: str) -> None:
 def test_the_code_runs(code: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_start_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    text = (tree.ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)
+    code = [block for block in map(textwrap.dedent, blocks) if re.match(r"\n*(from|import) ", block)]
+    assert len(code) == 3
+    node = peers.start_weft(tmp_path)
+    try:
+        program = "".join(code).replace(":5672", f":{node.port}")
+        env = {**os.environ, "WEFT_URL": f"amqp://127.0.0.1:{node.port}"}
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, env=env)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout.splitlines() == ["{'coffee': 1}", "b'one coffee'"]
+    finally:
+        node.stop()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=tree.name)
