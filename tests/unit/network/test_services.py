@@ -14,6 +14,8 @@ from weft.config import parse
 from weft.model.errors import WeftError
 
 SERVICE = "user.lifecycle"
+TRIES_MAX = 3
+"""Others may keep the machine busy for a second now and then."""
 
 
 async def _paypal(fabric: Nodes, remotes: int = 2, locals_: int = 2) -> None:
@@ -43,14 +45,17 @@ async def test_a_service_is_reachable_from_every_local_node_within_a_second() ->
         await _paypal(fabric)
         nodes = fabric.nodes
         await until(lambda: all(row["state"] == "operational" for row in nodes["local1"].network.federation.links()))
-        others, delays, services = [nodes[name] for name in ("local0", "local1", "remote1")], [], []
-        for name in (SERVICE, "second", "third"):  # several, since others may keep the machine busy now and then
+        others, delays = [nodes[name] for name in ("local0", "local1", "remote1")], []
+        while True:
             began = time.monotonic()
-            services.append(_serve(nodes["remote0"], name))
-            await until(lambda: all(len(keys(node, "service_gateway.direct")) == len(services) for node in others))
+            service = _serve(nodes["remote0"])
+            await until(lambda: all(keys(node, "service_gateway.direct") for node in others))
             delays.append(time.monotonic() - began)
-        assert min(delays) < 1, delays
-        service = services[0]
+            if delays[-1] < 1:
+                break
+            assert len(delays) < TRIES_MAX, delays
+            service.close()  # type: ignore[attr-defined]
+            await until(lambda: not any(keys(node, "service_gateway.direct") for node in others))
         made = [queue["name"] for queue in nodes["gateway"].snapshot()["queues"]]
         routes = [row["name"] for row in nodes["remote0"].network.federation.routes()]
         assert f"{SERVICE}.request" in made
