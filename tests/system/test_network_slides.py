@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -39,8 +40,14 @@ def test_the_slides(fabric: Fabric) -> None:
     for line in AROUND.split("\n")[1:-1]:
         fabric.command(line)
     assert "Creating dynamic route" in fabric.command(RESPONSES)
-    assert "service_impl.direct" in fabric.command("qpid-config -a localhost:{remote} exchanges")
-    assert "user.lifecycle.request " in fabric.command("qpid-config -a localhost:{gateway} queues")
+    assert re.search(
+        r"^direct +service_impl\.direct ", fabric.command("qpid-config -a localhost:{remote} exchanges"), re.M
+    )
+    queues = fabric.command("qpid-config -a localhost:{gateway} queues")
+    assert "user.lifecycle.request " in queues
+    assert "user.lifecycle.request.impl" not in queues
+    fabric.channel("gateway").exchange_declare("service_gateway.direct", passive=True)
+    fabric.channel("remote").queue_declare("user.lifecycle.request.impl", passive=True)
     assert "exists already" in fabric.command(SLIDES.split("\n")[3], code=1)
     assert "Duplicate Route" in fabric.command(RESPONSES, code=1)
     fabric.command(RESPONSES + " -q")

@@ -6,12 +6,14 @@ import io
 import socket
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from weft import __version__
 from weft.cli import COMMANDS, main
+from weft.cli.up import LISTEN_DEFAULT
 from weft.config import Configuration, parse
 from weft.policy.passwords import verify_password
 
@@ -113,6 +115,10 @@ def test_mistakes_are_one_line(words: list[str], complaint: str) -> None:
     assert ran.stdout == ""
     assert ran.stderr.startswith(complaint)
     assert ran.stderr.count("\n") == 1
+
+
+def test_a_node_is_for_the_programs_of_its_machine_unless_told() -> None:
+    assert ip_address(LISTEN_DEFAULT.host).is_loopback
 
 
 def test_a_taken_port(tmp_path: Path) -> None:
