@@ -22,5 +22,5 @@ def url(node: weft.Node, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def fabric(url: str) -> AsyncIterator[weft.Fabric]:
-    async with weft.connect(url, timeout_s=5) as fabric:
+    async with weft.connect(url, timeout_s=30) as fabric:
         yield fabric

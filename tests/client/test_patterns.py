@@ -14,7 +14,7 @@ from weft.client import Message
 @pytest.fixture
 async def other(url: str) -> AsyncIterator[weft.Fabric]:
     """A second process would have this."""
-    async with weft.connect(url, timeout_s=5) as other:
+    async with weft.connect(url, timeout_s=30) as other:
         yield other
 
 
@@ -24,7 +24,7 @@ async def test_a_request_gets_its_reply(fabric: weft.Fabric, other: weft.Fabric)
         return str(request.body).upper()
 
     await upper.start()
-    assert (await fabric.request("upper", "hello", timeout_s=5)).body == "HELLO"
+    assert (await fabric.request("upper", "hello", timeout_s=30)).body == "HELLO"
 
 
 async def test_transient_requests_are_settled_with_their_replies(fabric: weft.Fabric, other: weft.Fabric) -> None:
@@ -71,7 +71,7 @@ async def test_an_error_comes_back_as_an_error(fabric: weft.Fabric, other: weft.
 
     await fails.start()
     with pytest.raises(weft.ServiceError, match="no such account") as caught:
-        await fabric.request("fails", b"", timeout_s=5)
+        await fabric.request("fails", b"", timeout_s=30)
     assert caught.value.kind == "LookupError"
 
 
@@ -117,7 +117,7 @@ async def test_a_deadline_ends_the_wait_and_the_work(fabric: weft.Fabric, other:
     await slow.start()
     with pytest.raises(weft.DeadlineExceeded, match="no reply"):
         await fabric.request("slow", b"", timeout_s=0.2)
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 30)
 
 
 async def test_late_and_double_replies_are_counted_and_dropped(fabric: weft.Fabric, other: weft.Fabric) -> None:
@@ -128,9 +128,9 @@ async def test_late_and_double_replies_are_counted_and_dropped(fabric: weft.Fabr
 
     server = asyncio.ensure_future(serve_twice())
     for _ in range(3):
-        assert (await fabric.request("twice", b"", timeout_s=5)).body == "yes"
+        assert (await fabric.request("twice", b"", timeout_s=30)).body == "yes"
     assert fabric._replies is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while fabric._replies.strays < 3:  # noqa: ASYNC110 - strays are counted on another thread
             await asyncio.sleep(0.01)
     server.cancel()
@@ -152,11 +152,11 @@ async def test_stopping_finishes_what_is_begun_and_gives_back_the_rest(fabric: w
 
     await draining.start()
     asked = [asyncio.ensure_future(fabric.request("draining", number, timeout_s=10)) for number in range(3)]
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 30)
     stopping = asyncio.ensure_future(draining.stop())
     await asyncio.sleep(0.05)
     go_on.set()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 30)
 
     @fabric.service("draining")
     async def successor(request: Message) -> str:
@@ -185,10 +185,10 @@ async def test_presence_tells_who_is_there(fabric: weft.Fabric, other: weft.Fabr
     watching = asyncio.ensure_future(watch())
     await asyncio.sleep(0.05)
     await present.start()
-    await asyncio.wait_for(came.wait(), 5)
+    await asyncio.wait_for(came.wait(), 30)
     assert await fabric.presence("present") == [other.name]
     await present.stop()
-    await asyncio.wait_for(watching, 5)
+    await asyncio.wait_for(watching, 30)
     assert seen == [(other.name, "up"), (other.name, "down")]
     assert await fabric.presence("present", wait_s=0.1) == []
 

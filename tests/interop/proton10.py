@@ -17,7 +17,7 @@ from typing import Any
 
 from proton import Collector, Connection, Delivery, Endpoint, Link, Message, Session, Transport
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 SETTLED, UNSETTLED, MIXED = Link.SND_SETTLED, Link.SND_UNSETTLED, Link.SND_MIXED
 TRANSACTIONAL_STATE = 0x34
 

@@ -18,7 +18,7 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 SHARED_QUEUE_EXPIRES_MS = 60_000
 
 

@@ -61,7 +61,7 @@ async def test_unroutable_message_raises(robust: aio_pika.abc.AbstractRobustConn
 async def test_empty_queue_raises(chan: aio_pika.abc.AbstractChannel, name: Name) -> None:
     queue = await chan.declare_queue(name(), exclusive=True)
     with pytest.raises(QueueEmpty):
-        await queue.get(timeout=5)
+        await queue.get(timeout=30)
     assert await queue.get(fail=False) is None
 
 
@@ -76,10 +76,10 @@ async def test_channel_error_leaves_the_connection(robust: aio_pika.abc.Abstract
 async def test_requeue_and_reject(chan: aio_pika.abc.AbstractChannel, name: Name) -> None:
     queue = await chan.declare_queue(name(), exclusive=True)
     await chan.default_exchange.publish(aio_pika.Message(b"x"), queue.name)
-    message = await queue.get(timeout=5)
+    message = await queue.get(timeout=30)
     assert message is not None
     await message.nack(requeue=True)
-    message = await queue.get(timeout=5)
+    message = await queue.get(timeout=30)
     assert message is not None
     assert message.redelivered
     await message.reject(requeue=False)

@@ -43,7 +43,7 @@ def test_kombu_simple_queue(kombu_connection: kombu.Connection, name: Name) -> N
         for number in range(10):
             simple.put({"number": number}, compression="zlib" if number % 2 else None)
         for number in range(10):
-            message = simple.get(timeout=5)
+            message = simple.get(timeout=30)
             assert message.payload == {"number": number}
             message.ack()
         with pytest.raises(queue.Empty):
@@ -65,7 +65,7 @@ def test_kombu_topic_exchange_with_requeue(kombu_connection: kombu.Connection, n
         producer = kombu_connection.Producer()
         producer.publish({"a": 1}, exchange=exchange, routing_key="log.info", declare=[exchange], retry=True)
         while len(seen) < 2:
-            kombu_connection.drain_events(timeout=5)
+            kombu_connection.drain_events(timeout=30)
     assert seen == [({"a": 1}, False), ({"a": 1}, True)]
 
 
@@ -206,8 +206,8 @@ def test_priority_and_delivery_options(app: Celery, worker: Worker) -> None:
 
 
 def test_ping_and_inspect(app: Celery, worker: Worker) -> None:
-    assert {worker.name: {"ok": "pong"}} in app.control.ping(destination=[worker.name], timeout=5)
-    inspect = app.control.inspect(destination=[worker.name], timeout=5)
+    assert {worker.name: {"ok": "pong"}} in app.control.ping(destination=[worker.name], timeout=30)
+    inspect = app.control.inspect(destination=[worker.name], timeout=30)
     assert [each["name"] for each in inspect.active_queues()[worker.name]] == [app.conf.task_default_queue]
     assert "celery_tasks.add" in inspect.registered()[worker.name]
     assert inspect.stats()[worker.name]["prefetch_count"] == 2
@@ -215,10 +215,10 @@ def test_ping_and_inspect(app: Celery, worker: Worker) -> None:
 
 def test_remote_control_changes_queues_and_pool(app: Celery, worker: Worker) -> None:
     extra = f"{app.conf.task_default_queue}.extra"
-    added = app.control.add_consumer(extra, destination=[worker.name], reply=True, timeout=5)
+    added = app.control.add_consumer(extra, destination=[worker.name], reply=True, timeout=30)
     assert "ok" in added[0][worker.name]
     assert send(app, "add", 20, 1, queue=extra).get(timeout=RESULT_TIMEOUT_S) == 21
-    cancelled = app.control.cancel_consumer(extra, destination=[worker.name], reply=True, timeout=5)
+    cancelled = app.control.cancel_consumer(extra, destination=[worker.name], reply=True, timeout=30)
     assert "ok" in cancelled[0][worker.name]
     with app.connection_for_write() as connection:
         connection.default_channel.queue_delete(extra)
@@ -242,7 +242,7 @@ def test_worker_events_are_published(app: Celery, worker: Worker) -> None:
 
 def test_revoked_task_is_not_run(app: Celery, worker: Worker) -> None:
     task_id = str(uuid.uuid4())
-    revoked = app.control.revoke(task_id, destination=[worker.name], reply=True, timeout=5)
+    revoked = app.control.revoke(task_id, destination=[worker.name], reply=True, timeout=30)
     assert "ok" in revoked[0][worker.name]
     with pytest.raises(TaskRevokedError):
         send(app, "add", 1, 1, task_id=task_id).get(timeout=RESULT_TIMEOUT_S)
@@ -250,7 +250,7 @@ def test_revoked_task_is_not_run(app: Celery, worker: Worker) -> None:
 
 def test_rate_limit(app: Celery, worker: Worker) -> None:
     def limit(rate: str) -> None:
-        told = app.control.rate_limit("celery_tasks.moment", rate, destination=[worker.name], reply=True, timeout=5)
+        told = app.control.rate_limit("celery_tasks.moment", rate, destination=[worker.name], reply=True, timeout=30)
         assert "ok" in told[0][worker.name]
 
     limit("5/s")
@@ -266,10 +266,10 @@ def test_a_task_outlives_the_worker_that_was_killed(broker: Any, app: Celery, wo
     result = send(app, "die_once", str(tmp_path / "died"), queue=name)
     assert mortal.process.wait(30) == -signal.SIGKILL
     mortal.join()
-    added = app.control.add_consumer(name, destination=[worker.name], reply=True, timeout=5)
+    added = app.control.add_consumer(name, destination=[worker.name], reply=True, timeout=30)
     assert "ok" in added[0][worker.name]
     assert result.get(timeout=RESULT_TIMEOUT_S) == "survived"
-    app.control.cancel_consumer(name, destination=[worker.name], reply=True, timeout=5)
+    app.control.cancel_consumer(name, destination=[worker.name], reply=True, timeout=30)
     with app.connection_for_write() as connection:
         connection.default_channel.queue_delete(name)
 

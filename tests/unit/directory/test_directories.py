@@ -13,7 +13,7 @@ import zookeepers
 from weft.directory import Difference, Directory, Embedded, open_directory
 from weft.model.errors import ConfigError, Unavailable
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 Maker = Callable[[str], Directory]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import weft
 
-WAIT_S = 15.0
+WAIT_S = 30.0
 
 
 class Nodes:

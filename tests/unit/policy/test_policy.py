@@ -30,7 +30,7 @@ from weft.store import Permission, Store
 
 CHEAP = PolicySettings(hash_cost=16)
 CONN = 7
-WAIT_S = 10
+WAIT_S = 30.0
 
 
 class Door:

@@ -23,7 +23,7 @@ from weft.store import Store
 
 CHEAP = PolicySettings(hash_cost=16, scram=True, scram_iterations=ITERATIONS_MIN)
 CONN = 7
-WAIT_S = 10
+WAIT_S = 30.0
 
 
 def proof_of(password: bytes, challenge: bytes, first_bare: bytes) -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from weft.model.actions import Action, Dial, Hangup, Trust
 from weft.model.changes import Change, OpenLink
 from weft.model.events import ConnectionClosed, DialFailed, Event, LinkAttached, PeerOpened
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Notes:
