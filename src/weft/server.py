@@ -455,7 +455,8 @@ class Node:
             listeners,
             self._stop_listening,
         )
-        return Management(host, statistics_s=self._configuration.statistics_s)
+        settings = self._configuration
+        return Management(host, statistics_s=settings.statistics_s, log_level=settings.log_level)
 
     def _trace(self, endpoint: str, one_in: int, life: AsyncExitStack) -> None:
         from weft.management.tracing import Tracing  # its client of HTTP is only for those who trace

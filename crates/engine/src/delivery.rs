@@ -234,6 +234,8 @@ impl Pump<'_> {
         };
         if taken && entry.reader == 0 {
             self.broker.note_waited(id, &entry.message, entry.since_ns);
+        } else {
+            self.broker.note_unwaited(1);
         }
         if taken && self.broker.spans.is_some() {
             self.broker.note_span(id, &entry);

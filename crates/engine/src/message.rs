@@ -152,6 +152,12 @@ impl Body {
         (self.range.end - self.range.start) as usize + rest
     }
 
+    /// Has it so many bytes, all in one piece?
+    #[inline]
+    fn is_single_of(&self, bytes: u32) -> bool {
+        self.range.end.wrapping_sub(self.range.start) == bytes && self.rest.is_none()
+    }
+
     /// True when there is not a byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -262,6 +268,12 @@ impl Message {
     #[inline]
     pub fn body_len(&self) -> usize {
         self.body.len()
+    }
+
+    /// Has the body so many bytes, all in one piece?
+    #[inline]
+    pub fn is_single_of(&self, bytes: u32) -> bool {
+        self.body.is_single_of(bytes)
     }
 }
 

@@ -19,6 +19,7 @@ from weft.cli import remote
 from weft.cli.options import at_least_one, key_values
 from weft.client import connect
 from weft.client.management import Management
+from weft.config.schema import nearest
 from weft.model.errors import ConfigError, Refused
 
 EVENTS = "weft.events"
@@ -67,12 +68,15 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_watch(options))
 
     async def work(management: Management) -> int:
+        classes = await management.schema()
+        if "kind" in options and options.kind not in classes:
+            raise ConfigError(f"no class {options.kind!r}, {nearest(options.kind, classes)}")
         match options.word:
             case "classes":
-                rows = [{"class": name, "about": item["doc"]} for name, item in (await management.schema()).items()]
+                rows = [{"class": name, "about": item["doc"]} for name, item in classes.items()]
                 remote.print_rows(rows, ("class", "about"), as_json=options.json)
             case "list":
-                await _list(management, options)
+                await _list(management, options, classes[options.kind])
             case "show":
                 print_object(await management.read(options.kind, options.name), as_json=options.json)
             case "add":
@@ -92,21 +96,22 @@ def run(options: argparse.Namespace) -> int:
     return remote.run(options.url, work)
 
 
-async def _list(management: Management, options: argparse.Namespace) -> None:
+async def _list(management: Management, options: argparse.Namespace, item: dict[str, Any]) -> None:
+    known = [*item["properties"], *item["statistics"]]
+    wanted = [column.strip() for column in (options.columns or "").split(",") if column.strip()]
+    where = key_values(options.where)
+    for name in (*wanted, *where, *([options.sort] if options.sort else ())):
+        if name not in known:
+            raise ConfigError(f"a {options.kind} has no {name!r}, {nearest(name, known)}")
     rows = await management.query(
         options.kind,
-        where=key_values(options.where),
+        where=where,
         contains=options.contains,
         sort=options.sort,
         descending=options.reverse,
         count=options.count,
     )
-    if options.columns:
-        columns = options.columns.split(",")
-    else:
-        item = (await management.schema())[options.kind]
-        known = [*item["properties"], *item["statistics"]]
-        columns = [name for name in known if any(name in row for row in rows)][:WIDTH_MAX] or ["name"]
+    columns = wanted or [name for name in known if any(name in row for row in rows)][:WIDTH_MAX] or ["name"]
     remote.print_rows(rows, columns, as_json=options.json)
 
 

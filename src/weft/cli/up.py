@@ -28,6 +28,8 @@ from weft import __version__
 from weft._kernel import keep_buffers
 from weft.config import Configuration, Listen, load, node_name_default, parse, validate_node_name
 from weft.config.load import PORT
+from weft.management.events import LOG as EVENTS
+from weft.management.lines import LineFormatter
 from weft.model.errors import WeftError
 from weft.net.endpoint import Endpoint, parse_endpoint
 from weft.node.folder import Taken
@@ -73,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     _allow_many_sockets()
     keep_buffers()
+    _log_lines()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         config_path = Path(options.config) if options.config else None
         return runner.run(_serve(configuration, config_path, standby=options.standby))
@@ -193,6 +196,13 @@ def _say(line: str) -> None:
     except BrokenPipeError:
         # Nobody reads us any more, which is no reason to stop serving.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _log_lines() -> None:
+    """Logs go to standard error, each line in the one form that they have."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(EVENTS.name))
+    logging.basicConfig(handlers=[handler])
 
 
 def _data_home() -> Path:

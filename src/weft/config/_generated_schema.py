@@ -148,6 +148,14 @@ ENTITIES = (
         ),
     ),
     Entity(
+        "log",
+        "What the node says in words, on standard error and as events of the class `log`.",
+        many=False,
+        attributes=(
+            Attribute("level", "string", "From which severity on lines are written and told, of every log that has no level of its own. Without it as the program has it that runs the node: `warning` with `weft up`.", choices=('debug', 'info', 'warning', 'error')),
+        ),
+    ),
+    Entity(
         "tracing",
         "Spans of messages that carry a recorded W3C trace context (docs/guides/operations.md, \"Traces\"). Without this table none are noted.",
         many=False,

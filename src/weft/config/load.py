@@ -108,6 +108,8 @@ class Configuration:
     http_origins: tuple[str, ...] = ()
     """Sites whose pages may connect by WebSocket."""
     statistics_s: int = 10
+    log_level: str | None = None
+    """Of the log `weft` and those below it; None leaves them as the program has them."""
     tracing: tuple[str, int] | None = None
     """Where spans go, and of how many traces one is taken."""
 
@@ -245,6 +247,7 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
         http=_listen(checked["http"][0], 0, checker, folder, "http") if checked["http"] else None,
         http_origins=tuple(checked["http"][0]["origins"]) if checked["http"] else (),
         statistics_s=checked["events"][0]["statistics_s"] if checked["events"] else 10,
+        log_level=checked["log"][0]["level"] if checked["log"] else None,
         tracing=_tracing(checked["tracing"][0], checker) if checked["tracing"] else None,
     )
 

@@ -819,4 +819,25 @@ CLASSES = (
             EventKind("progress", "info", "It has committed everything before these offsets of its streams."),
         ),
     ),
+    ManagedClass(
+        "log",
+        "A log of the process: what one part of it says in words. Nodes of one process share them.",
+        scope="node",
+        needs="monitoring",
+        properties=(
+            Field("name", "string", "Name: `weft`, or `weft.PART`.", "key"),
+            Field("level", "string", "`debug`, `info`, `warning` or `error`: from which severity on lines are written and told. Needs `administrator` to be changed, and is as before after a restart.", "write"),
+        ),
+        statistics=(
+            Field("lines", "integer", "Lines written.", "counter"),
+            Field("told", "integer", "Lines that were told as events, because somebody listened.", "counter"),
+            Field("dropped", "integer", "Lines that were not told although somebody listened, because there were too many at a time.", "counter"),
+        ),
+        operations=(
+        ),
+        events=(
+            EventKind("line", "its own", "A line was written: `text`, and `error` where one is behind it. Lines about events are not told again."),
+            EventKind("changed", "info", "Its level was changed."),
+        ),
+    ),
 )

@@ -10,10 +10,9 @@ virtual host, at the pace of `REQUESTS_MAX`.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from weft._kernel import decode_value
@@ -22,6 +21,7 @@ from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
 from weft.management.provider import Values
 from weft.management.query import COUNT_MAX, Query, each
+from weft.management.reading import json_value
 from weft.management.writing import amqp_document, json_document
 from weft.model.changes import DeclareQueue
 from weft.model.errors import ConfigError, LocalProtocolError, Refused, Unavailable
@@ -38,6 +38,8 @@ BODY_TYPE = "amqp-1.0"
 
 LOG = logging.getLogger("weft.management")
 _STATUS = {403: 403, 404: 404, 405: 405, 409: 409, 501: 501, 541: 503}
+_WORDS: dict[type, str] = {str: "text", list: "list", dict: "map"}
+_Kind = TypeVar("_Kind", str, list[Any], dict[str, Any])
 _OK, _MADE, _GONE, _BAD, _FAILED, _LATER = 200, 201, 204, 400, 500, 503
 
 
@@ -127,14 +129,14 @@ class Endpoint:
         if class_name in (None, SELF_TYPE):
             raise Refused(f"say which class in 'entityType': one of {', '.join(BY_NAME)}", 400)
         options = _map(body)
-        names = tuple(options.get("attributeNames") or ())
-        count = asked.get("count")
+        names = tuple(map(str, _as(list, options, "attributeNames")))
+        count, pattern = asked.get("count"), _as(str, options, "pattern")
         query = Query(
             vhost=asked.get("vhost"),
-            contains=options.get("contains"),
-            pattern=self._host.policy.pattern(options["pattern"]) if options.get("pattern") else None,
-            where=options.get("where") or {},
-            sort=options.get("sort"),
+            contains=_as(str, options, "contains"),
+            pattern=self._host.policy.pattern(pattern) if pattern else None,
+            where=_as(dict, options, "where"),
+            sort=_as(str, options, "sort") or None,
             descending=bool(options.get("descending")),
             offset=max(_integer(asked.get("offset") or 0), 0),
             count=COUNT_MAX if count is None else min(max(_integer(count), 0), COUNT_MAX),
@@ -258,7 +260,7 @@ def _body(message: Message) -> Any:
     try:
         if message.properties.get("type") == BODY_TYPE:
             return decode_value(message.body)
-        return json.loads(message.body)
+        return json_value(message.body)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the body is neither an AMQP map nor JSON: {error}", 400) from None
 
@@ -269,6 +271,14 @@ def _map(body: Any) -> Values:
     if not isinstance(body, dict):
         raise Refused("the body must be a map", 400)
     return body
+
+
+def _as(kind: type[_Kind], options: Values, name: str) -> _Kind:
+    """One of the options of a query, empty if it was not given."""
+    value = options.get(name) or kind()
+    if not isinstance(value, kind):
+        raise Refused(f"'{name}' must be a {_WORDS[kind]}", 400)
+    return value
 
 
 def _integer(value: Any) -> int:

@@ -9,7 +9,6 @@ docs/guides/management.md, "Events".
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from time import time_ns
@@ -17,6 +16,7 @@ from typing import Any
 
 from weft._kernel import Engine, encode_json
 from weft.management._generated_classes import CLASSES
+from weft.management.lines import line
 
 EXCHANGE = "weft.events"
 VHOST = "/"
@@ -57,7 +57,7 @@ class Events:
         """Would anybody hear of this, or read it in the log?"""
         return self._is_heard() or LOG.isEnabledFor(_LEVELS[_SEVERITY[class_name, kind]])
 
-    def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, **values: Any) -> None:
+    def tell(self, class_name: str, kind: str, name: str, vhost: str | None = None, /, **values: Any) -> None:
         """Something happened to an object."""
         severity = _SEVERITY[class_name, kind]
         if kind != "statistics" and LOG.isEnabledFor(_LEVELS[severity]):
@@ -65,9 +65,18 @@ class Events:
         if self._is_heard():
             self.publish(class_name, kind, name, vhost, values)
 
-    def publish(self, class_name: str, kind: str, name: str, vhost: str | None, values: dict[str, Any]) -> None:
-        """Publish an event, for whoever has seen already that somebody listens."""
-        severity = _SEVERITY[class_name, kind]
+    def publish(
+        self,
+        class_name: str,
+        kind: str,
+        name: str,
+        vhost: str | None,
+        values: dict[str, Any],
+        *,
+        severity: str | None = None,
+    ) -> None:
+        """Publish an event, for whoever has seen already that somebody listens; `severity` if it has one of its own."""
+        severity = severity or _SEVERITY[class_name, kind]
         self.told += 1
         body = {
             "version": VERSION,
@@ -96,10 +105,4 @@ def key_word(name: str) -> str:
 
 
 def _line(class_name: str, kind: str, name: str, vhost: str | None, values: dict[str, Any]) -> str:
-    parts = {"event": f"{class_name}.{kind}", "object": name} | ({} if vhost is None else {"vhost": vhost}) | values
-    return " ".join(f"{key}={_plain(value)}" for key, value in parts.items() if value is not None)
-
-
-def _plain(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return json.dumps(text) if not text or any(mark in text for mark in ' "=\n') else text
+    return line({"event": f"{class_name}.{kind}", "object": name, "vhost": vhost} | values)

@@ -9,6 +9,7 @@ Rule: docs/decisions/0017-pages-in-parts.md; RFC 8259, as Python's `json` unders
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from json import JSONDecodeError, JSONDecoder
@@ -19,6 +20,8 @@ from weft.model.errors import Refused
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _DECODER = JSONDecoder()
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character beyond 16 bits, as JSON escapes it: alone it is nothing that can be stored or sent."""
 
 
 async def json_object(data: bytes, what: str) -> dict[str, Any]:
@@ -32,6 +35,21 @@ async def json_object(data: bytes, what: str) -> dict[str, Any]:
         raise Refused(f"{what} must be a JSON object", 400) from None
 
 
+def json_value(data: bytes) -> Any:
+    """The value in a short text; ValueError or RecursionError if it is none."""
+    value = json.loads(data)
+    if _HALF.search(data.decode(errors="replace")):
+        _check_text(value)
+    return value
+
+
+def _check_text(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a character is no text") from None
+
+
 class _OtherValue(Exception):
     """It is JSON, and not an object."""
 
@@ -42,6 +60,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._has_halves = _HALF.search(text) is not None
         self._turns = Turns()
 
     async def whole(self) -> dict[str, Any]:
@@ -103,6 +122,8 @@ class _Reader:
 
     def _value(self) -> Any:
         value, self._at = _DECODER.raw_decode(self._text, self._at)
+        if self._has_halves:
+            _check_text(value)
         return value
 
     def _skip(self) -> None:

@@ -19,8 +19,10 @@ from weft.management.amqp import Endpoint
 from weft.management.classes import register_classes
 from weft.management.classes.barriers import barrier_name, has_barrier
 from weft.management.classes.definitions import binding_row
+from weft.management.classes.logs import LogsClass
 from weft.management.events import EXCHANGE, VHOST, Events
 from weft.management.host import Host
+from weft.management.logs import LEVELS, ROOT, Logs
 from weft.management.manager import Manager
 from weft.management.peers import Peers
 from weft.management.statistics import Statistics
@@ -40,8 +42,8 @@ BUSY_NS = 100_000_000
 class Management:
     """Everything that manages one node."""
 
-    def __init__(self, host: Host, *, statistics_s: float = 10.0) -> None:
-        """`statistics_s` is the time between two rounds of statistics."""
+    def __init__(self, host: Host, *, statistics_s: float = 10.0, log_level: str | None = None) -> None:
+        """`statistics_s` is the time between two rounds of statistics; `log_level` that of the log `weft`, if given."""
         self.events = Events(
             host.engine,
             host.name,
@@ -51,6 +53,8 @@ class Management:
         self.manager = Manager(host, self.events)
         self.peers = Peers(host, self.events)
         register_classes(self.manager, self.peers)
+        self._logs, self._log_level = Logs(self.events), log_level
+        self.manager.register("log", LogsClass(self.manager, self._logs, self._watch))
         self._host = host
         self._endpoint = Endpoint(self.manager, self.peers)
         self._statistics = Statistics(self.manager, self.events, statistics_s)
@@ -60,6 +64,9 @@ class Management:
 
     def start(self) -> None:
         """Declare the exchange of events and answer requests."""
+        if self._log_level is not None:
+            ROOT.setLevel(LEVELS[self._log_level])
+        self._logs.start()
         topology = self._host.topology
         flags = {"durable": True, "auto_delete": False, "internal": True}
         try:
@@ -79,6 +86,7 @@ class Management:
     async def stop(self) -> None:
         """Answer and tell nothing more."""
         turns.heed(lambda: False)
+        self._logs.stop()
         await self._statistics.stop()
         await self._endpoint.close()
 

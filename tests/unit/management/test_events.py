@@ -14,7 +14,6 @@ import weft
 from weft.management.manager import BY_NAME
 from weft.management.schema import ManagedClass
 from weft.management.service import TOLD
-from weft.model.events import DiskAlarm, MemoryAlarm, ReadAlarm
 
 from .conftest import Console
 
@@ -91,19 +90,6 @@ async def test_connections_tell_when_they_come_and_go(node: weft.Node) -> None:
         with pytest.raises(aio_pika.exceptions.AMQPConnectionError):
             await aio_pika.connect(f"amqp://guest:wrong@127.0.0.1:{node.ports[0]}/")
         assert (await next_event(events, kind="refused"))["severity"] == "warning"
-
-
-async def test_alarms_are_told_when_they_begin_and_end(node: weft.Node) -> None:
-    kinds = ("memory_alarm", "disk_alarm", "read_alarm")
-    async with node.receive("weft.events/node.#") as events:
-        for raised in (True, False):
-            alarms = [MemoryAlarm(raised, 90, 100), DiskAlarm(raised, "no space left"), ReadAlarm(raised, "bad sector")]
-            node.management.peers.on_events(alarms, 0)
-            assert set(node.management.peers.alarms) == (set(kinds) if raised else set())
-        told = [await next_event(events, **{"class": "node"}) for _ in range(6)]
-    assert [event["kind"] for event in told] == [*kinds, *(f"{kind}_cleared" for kind in kinds)]
-    assert told[0]["values"] == {"used_bytes": 90, "max_bytes": 100}
-    assert told[1]["severity"] != told[4]["severity"]
 
 
 async def test_statistics_are_told_on_demand(node: weft.Node, console: Console) -> None:

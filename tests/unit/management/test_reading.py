@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.management.reading import json_object
+from weft.management.reading import json_object, json_value
 from weft.management.turns import REST_S, Turns, heed
 from weft.model.errors import Refused
 
@@ -94,3 +94,14 @@ def test_a_part_is_over_after_a_while() -> None:
     deadline = monotonic_ns() + 10**10
     while not turns.is_over:
         assert monotonic_ns() < deadline
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\udcff"}', '{"\\ud83d": 1}', '{"a": [1, {"b": "\\uDE00\\ud83d"}]}'])
+def test_half_of_a_character_is_no_text(text: str) -> None:
+    with pytest.raises(Refused, match="half of a character"):
+        asyncio.run(json_object(text.encode(), "it"))
+    with pytest.raises(ValueError, match="half of a character"):
+        json_value(text.encode())
+    whole = text.replace("\\udcff", "\\ud83d\\ude00")
+    if whole != text:
+        assert asyncio.run(json_object(whole.encode(), "it")) == json_value(whole.encode()) == {"a": "😀"}

@@ -129,6 +129,8 @@ impl Broker {
                 false
             };
             queue.ready.find(&mut Cursor::default(), &mut steps, &mut count);
+            // What nobody has read since the start waits as well.
+            waiting += queue.cold.map_or(0, |cold| cold.count.min(end.saturating_sub(cold.next)));
         }
         let undecided = freed + waiting;
         self.totals.undecided += undecided;

@@ -14,6 +14,7 @@ use crate::durability::Durability;
 use crate::fields;
 use crate::message::{Message, Name};
 use crate::queue::{Offer, QueueId};
+use crate::routing::matches::Trail;
 use crate::routing::{Dest, ExchangeId};
 use crate::stream::tap;
 use crate::timers::Due;
@@ -133,10 +134,24 @@ impl Broker {
     }
 
     /// Puts a message that came to an exchange into these queues.
-    #[inline]
     pub fn deliver_to(&mut self, exchange: ExchangeId, targets: &[QueueId], message: &Rc<Message>) -> Published {
-        let mut published = Published::default();
+        let published = self.put_into(targets, message);
+        self.note_routed(exchange, published.queues);
         self.totals.published += 1;
+        published
+    }
+
+    /// The same for a message that goes a way that is remembered.
+    #[inline]
+    pub fn deliver_along(&mut self, trail: &Rc<Trail>, message: &Rc<Message>) -> Published {
+        let published = self.put_into(&trail.targets, message);
+        self.note_published(trail, published.queues);
+        self.totals.published += 1;
+        published
+    }
+
+    fn put_into(&mut self, targets: &[QueueId], message: &Rc<Message>) -> Published {
+        let mut published = Published::default();
         let (targets, watchers) = tap::split(targets);
         for id in targets {
             match self.enqueue(*id, message) {
@@ -160,7 +175,6 @@ impl Broker {
         }
         published.receipt = self.end_asking(published.rejected);
         self.totals.unroutable += u64::from(published.queues == 0);
-        self.note_published(exchange, published);
         published
     }
 
@@ -263,6 +277,7 @@ impl Broker {
 
     /// A reply to a direct reply-to address: no queue, it goes to the channel that asked.
     pub fn reply(&mut self, message: &Rc<Message>) -> Published {
+        self.note_unrouted();
         self.totals.published += 1;
         if !self.is_reply_open(&message.routing_key) {
             self.totals.unroutable += 1;

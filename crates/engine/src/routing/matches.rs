@@ -1,15 +1,18 @@
 //! How many messages each binding matched.
 //!
 //! Owns a counter for every row of every exchange's table, and the ways that sessions remember. Routing notes the rows
-//! it met; a publish counts them, and a remembered route counts its publishes by itself until somebody reads. It must
-//! never cost a publish along a remembered route more than one addition. Rule: a message that matches two bindings to
-//! the same queue counts for both and is delivered once; rows that are gone take their counters along.
+//! it met; a publish counts them, and runs of publishes along a remembered route are added to it until somebody reads.
+//! It must never be called for a message that goes the same way as the one before (stats/runs.rs). Rule: a message that
+//! matches two bindings to the same queue counts for both and is delivered once; rows that are gone take their counters
+//! along.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::ExchangeId;
 use crate::queue::QueueId;
 use crate::slab::{Id, Slab};
+use crate::stream::tap;
 
 /// Names the counter of a row.
 pub type MatchId = Id<u64>;
@@ -20,21 +23,29 @@ const ROUTES_MIN: usize = 64;
 /// Where messages with one key go, as a session remembers it.
 #[derive(Debug)]
 pub struct Trail {
+    pub exchange: ExchangeId,
     pub targets: Box<[QueueId]>,
+    /// How many of them are queues that take it, and not streams that only watch.
+    pub queues: usize,
     matched: Box<[MatchId]>,
     published: Cell<u64>,
 }
 
 impl Trail {
-    /// A way that no binding had a part in.
-    pub fn straight(target: QueueId) -> Rc<Self> {
-        Rc::new(Self { targets: Box::new([target]), matched: Box::default(), published: Cell::new(0) })
+    fn new(exchange: ExchangeId, targets: &[QueueId], matched: &[MatchId]) -> Rc<Self> {
+        let queues = tap::split(targets).0.len();
+        let published = Cell::new(0);
+        Rc::new(Self { exchange, targets: targets.into(), queues, matched: matched.into(), published })
     }
 
-    /// A message goes this way.
-    #[inline]
-    pub fn count(&self) {
-        self.published.set(self.published.get() + 1);
+    /// A way that no binding had a part in.
+    pub fn straight(exchange: ExchangeId, target: QueueId) -> Rc<Self> {
+        Self::new(exchange, &[target], &[])
+    }
+
+    /// So many messages went this way.
+    pub fn count(&self, messages: u64) {
+        self.published.set(self.published.get() + messages);
     }
 }
 
@@ -82,9 +93,8 @@ impl Matches {
     }
 
     /// The way of the message that was routed last, to be remembered.
-    pub fn remember(&mut self, targets: &[QueueId]) -> Rc<Trail> {
-        let matched: Box<[MatchId]> = self.found.as_slice().into();
-        let route = Rc::new(Trail { targets: targets.into(), matched, published: Cell::new(0) });
+    pub fn remember(&mut self, exchange: ExchangeId, targets: &[QueueId]) -> Rc<Trail> {
+        let route = Trail::new(exchange, targets, &self.found);
         if !route.matched.is_empty() {
             if self.routes.len() >= self.routes_max.max(ROUTES_MIN) {
                 self.gather();
@@ -124,20 +134,21 @@ mod tests {
         matches.note(one);
         matches.note(other);
         matches.count();
-        let route = matches.remember(&[]);
-        (0..3).for_each(|_| route.count());
+        let exchange = ExchangeId::from_raw(0);
+        let route = matches.remember(exchange, &[]);
+        route.count(3);
         matches.remove(other);
         matches.gather();
         matches.gather();
         assert_eq!((matches.get(one), matches.get(other)), (4, 0));
-        route.count();
+        route.count(1);
         drop(route);
         matches.gather();
         assert_eq!((matches.get(one), matches.routes.len()), (5, 0));
         for _ in 0..1_000 {
             matches.begin();
             matches.note(one);
-            matches.remember(&[]).count();
+            matches.remember(exchange, &[]).count(1);
         }
         assert!(matches.routes.len() <= ROUTES_MIN);
         matches.gather();

@@ -1,35 +1,38 @@
 //! Counting many messages as one where they are alike.
 //!
 //! Owns the runs that are being counted: deliveries from one queue that waited equally long, settlements that took
-//! equally long, publishes to one exchange. Messages come in batches and time stands still within a call, so most are
+//! equally long, publishes along one way. Messages come in batches and time stands still within a call, so most are
 //! like the one before; a run is added to its sketch or counter when another begins, and at the end of the call. It
-//! must never outlive the call. Rule: `Engine::work` ends with `end_runs`, so whoever reads sees everything.
+//! must never outlive the call. Rules: `Engine::work` ends with `end_runs`, so whoever reads sees everything; how long
+//! a run is, the node's own totals tell, so that a message like the one before is compared and nothing else.
+
+use std::rc::Rc;
 
 use super::{Latency, TypeId, size_bucket};
-use crate::broker::{Broker, Published};
+use crate::broker::Broker;
 use crate::fields;
 use crate::message::Message;
 use crate::queue::QueueId;
-use crate::routing::{Counters, ExchangeId};
+use crate::routing::ExchangeId;
+use crate::routing::matches::Trail;
 
 /// A kernel that counts none of this, to measure what counting costs (benchmarks/managed.py).
 const OFF: bool = cfg!(feature = "without-statistics");
 
-/// The size of no message.
-const TYPED: usize = usize::MAX;
+/// The size of no message that lies in one piece.
+const NO_SIZE: u32 = u32::MAX;
 
 /// Durations of one queue that are alike: they began at the same time, and time stands still until they are counted.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     queue: QueueId,
     since_ns: u64,
-    /// Bytes of the first body; those of others may differ, within the bucket. `TYPED` in a run of messages with a
-    /// type, so that one look tells that a message is like the one before.
-    bytes: usize,
+    /// Bytes of the first body; those of others may differ, within the bucket. `NO_SIZE` in a run of messages with a
+    /// type, so that few looks tell that a message is like the one before.
+    bytes: u32,
     /// Bucket of the body's size.
     size: usize,
     type_id: TypeId,
-    count: u32,
 }
 
 impl Run {
@@ -48,32 +51,32 @@ impl Run {
 #[derive(Debug)]
 pub struct Runs {
     waited: Run,
+    /// The total of deliveries when the run began, those left out that do not belong to it.
+    waited_from: u64,
     settled: Run,
-    exchange: ExchangeId,
-    /// Messages that went to one queue each, which are most.
-    single: u64,
-    published: Counters,
+    settled_count: u32,
+    /// The way that messages go.
+    trail: Option<Rc<Trail>>,
+    /// The same for the total of publishes.
+    published_from: u64,
 }
 
 impl Default for Runs {
     fn default() -> Self {
-        let none = Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: 0, size: 0, type_id: TypeId::NONE, count: 0 };
-        let exchange = ExchangeId::from_raw(0);
-        Self { waited: none, settled: none, exchange, single: 0, published: Counters::default() }
+        let none = Run { queue: QueueId::from_raw(0), since_ns: 0, bytes: NO_SIZE, size: 0, type_id: TypeId::NONE };
+        Self { waited: none, waited_from: 0, settled: none, settled_count: 0, trail: None, published_from: 0 }
     }
 }
 
 impl Broker {
-    /// A message left its queue, in which it was since `since_ns`.
-    #[inline]
+    /// A message leaves its queue, in which it was since `since_ns`; the total of deliveries is about to count it.
+    #[inline(always)]
     pub fn note_waited(&mut self, queue: QueueId, message: &Message, since_ns: u64) {
         if OFF {
             return;
         }
-        let run = &mut self.runs.waited;
-        if run.is_like(queue, since_ns) && run.bytes == message.body_len() && message.traits.untyped {
-            run.count += 1;
-        } else {
+        let run = &self.runs.waited;
+        if !(run.is_like(queue, since_ns) && message.is_single_of(run.bytes) && message.traits.untyped) {
             self.note_other(queue, message, since_ns);
         }
     }
@@ -85,14 +88,19 @@ impl Broker {
         let size = size_bucket(bytes);
         let name = if message.traits.untyped { None } else { fields::type_of(message) };
         let type_id = name.map_or(TypeId::NONE, |name| self.types.id_of(name));
-        let run = &mut self.runs.waited;
+        let run = &self.runs.waited;
         if run.is_like(queue, since_ns) && run.size == size && run.type_id == type_id {
-            run.count += 1;
             return;
         }
         self.end_waited();
-        let bytes = if type_id == TypeId::NONE { bytes } else { TYPED };
-        self.runs.waited = Run { queue, since_ns, bytes, size, type_id, count: 1 };
+        let bytes = if type_id == TypeId::NONE { u32::try_from(bytes).unwrap_or(NO_SIZE) } else { NO_SIZE };
+        self.runs.waited = Run { queue, since_ns, bytes, size, type_id };
+    }
+
+    /// The total of deliveries is about to count so many that waited in no queue: copies, and messages of streams.
+    #[inline]
+    pub fn note_unwaited(&mut self, count: u64) {
+        self.runs.waited_from += count;
     }
 
     /// A delivery that was made at `since_ns` ended for good.
@@ -101,61 +109,79 @@ impl Broker {
         if OFF {
             return;
         }
-        let run = &mut self.runs.settled;
-        if run.is_like(queue, since_ns) {
-            run.count += 1;
-            return;
+        if !self.runs.settled.is_like(queue, since_ns) {
+            self.end_settled();
+            self.runs.settled = Run { queue, since_ns, ..self.runs.settled };
         }
-        self.end_settled();
-        self.runs.settled = Run { queue, since_ns, bytes: 0, size: 0, type_id: TypeId::NONE, count: 1 };
+        self.runs.settled_count += 1;
     }
 
-    /// A message came to an exchange.
-    #[inline]
-    pub fn note_published(&mut self, exchange: ExchangeId, published: Published) {
+    /// A message went along a way and into so many queues; the total of publishes is about to count it.
+    #[inline(always)]
+    pub fn note_published(&mut self, trail: &Rc<Trail>, queues: usize) {
         if OFF {
             return;
         }
-        if self.runs.exchange == exchange && published.queues == 1 {
-            self.runs.single += 1;
-        } else {
-            self.note_fanned(exchange, published.queues as u64);
+        let same = self.runs.trail.as_ref().is_some_and(|own| Rc::ptr_eq(own, trail));
+        if !same || queues != trail.queues {
+            self.note_other_way(trail, queues);
         }
     }
 
-    /// The same, for a message that went to no queue or to several, or to another exchange than the one before.
+    /// The same, for a message that goes another way than the one before, or did not reach all queues of its way.
     #[inline(never)]
-    fn note_fanned(&mut self, exchange: ExchangeId, queues: u64) {
-        if self.runs.exchange != exchange {
+    fn note_other_way(&mut self, trail: &Rc<Trail>, queues: usize) {
+        if queues == trail.queues {
             self.end_published();
-            self.runs.exchange = exchange;
+            self.runs.trail = Some(Rc::clone(trail));
+        } else {
+            trail.count(1);
+            self.note_routed(trail.exchange, queues);
         }
-        let counters = &mut self.runs.published;
-        counters.messages_in += 1;
-        counters.messages_out += queues;
-        counters.unroutable += u64::from(queues == 0);
+    }
+
+    /// The same, for a message whose way is not remembered.
+    pub fn note_routed(&mut self, exchange: ExchangeId, queues: usize) {
+        if !OFF {
+            self.note_unrouted();
+            self.count_published(exchange, 1, queues as u64);
+        }
+    }
+
+    /// The total of publishes is about to count one that came to no exchange.
+    pub fn note_unrouted(&mut self) {
+        self.runs.published_from += 1;
+    }
+
+    fn count_published(&mut self, exchange: ExchangeId, messages: u64, queues: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(exchange) {
+            exchange.counters.messages_in += messages;
+            exchange.counters.messages_out += messages * queues;
+            exchange.counters.unroutable += if queues == 0 { messages } else { 0 };
+        }
     }
 
     /// Adds what has been counted to where it is read.
     pub fn end_runs(&mut self) {
-        self.end_waited();
-        self.end_settled();
-        self.end_published();
+        if !OFF {
+            self.end_waited();
+            self.end_settled();
+            self.end_published();
+        }
     }
 
-    #[inline(never)]
     fn end_waited(&mut self) {
-        let run = std::mem::take(&mut self.runs.waited.count);
+        let count = run_length(&mut self.runs.waited_from, self.totals.delivered) as u32;
         let Run { queue, size, type_id, .. } = self.runs.waited;
-        if run > 0 {
+        if count > 0 {
             let us = self.runs.waited.us(self.now_ns);
-            self.latency.by_size[size].add(us, run, self.now_ns);
-            self.types.add(type_id, us, run, self.now_ns);
+            self.latency.by_size[size].add(us, count, self.now_ns);
+            self.types.add(type_id, us, count, self.now_ns);
             if let Some(queue) = self.queues.get_mut(queue) {
                 let latency = Latency::of(&mut queue.latency);
-                latency.in_queue.add(us, run, self.now_ns);
+                latency.in_queue.add(us, count, self.now_ns);
                 if type_id != TypeId::NONE {
-                    latency.by_type.add(type_id, us, run, self.now_ns);
+                    latency.by_type.add(type_id, us, count, self.now_ns);
                 }
             }
         }
@@ -163,24 +189,27 @@ impl Broker {
 
     #[inline(never)]
     fn end_settled(&mut self) {
-        let run = std::mem::take(&mut self.runs.settled.count);
+        let count = std::mem::take(&mut self.runs.settled_count);
         let queue = self.runs.settled.queue;
-        if run > 0 {
+        if count > 0 {
             let us = self.runs.settled.us(self.now_ns);
-            self.latency.to_settle.add(us, run, self.now_ns);
+            self.latency.to_settle.add(us, count, self.now_ns);
             if let Some(queue) = self.queues.get_mut(queue) {
-                Latency::of(&mut queue.latency).to_settle.add(us, run, self.now_ns);
+                Latency::of(&mut queue.latency).to_settle.add(us, count, self.now_ns);
             }
         }
     }
 
     fn end_published(&mut self) {
-        let (run, single) = (std::mem::take(&mut self.runs.published), std::mem::take(&mut self.runs.single));
-        let messages_in = run.messages_in + single;
-        if let Some(exchange) = self.exchanges.get_mut(self.runs.exchange).filter(|_| messages_in > 0) {
-            exchange.counters.messages_in += messages_in;
-            exchange.counters.messages_out += run.messages_out + single;
-            exchange.counters.unroutable += run.unroutable;
+        let messages = run_length(&mut self.runs.published_from, self.totals.published);
+        if let Some(trail) = self.runs.trail.take().filter(|_| messages > 0) {
+            trail.count(messages);
+            self.count_published(trail.exchange, messages, trail.queues as u64);
         }
     }
+}
+
+/// How many the run has that ends now; the next one begins here.
+fn run_length(from: &mut u64, total: u64) -> u64 {
+    total - std::mem::replace(from, total)
 }

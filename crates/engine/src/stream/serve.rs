@@ -160,6 +160,7 @@ impl Pump<'_> {
         self.broker.track_all(id, reader, lane.run(visible).take(count).map(|stored| stored.position));
         lane.pass(count);
         self.broker.spend(count as u32);
+        self.broker.note_unwaited(count as u64);
         self.broker.totals.delivered += count as u64;
         if let Some(consumer) = self.broker.consumers.get_mut(consumer_id) {
             consumer.delivered += count as u64;

@@ -351,10 +351,7 @@ impl Session {
         let message = &finished.message;
         self.ask_end(io, broker, number, message);
         let published = match &finished.route {
-            Some(route) => {
-                route.count();
-                broker.deliver_to(finished.exchange, &route.targets, message)
-            }
+            Some(route) => broker.deliver_along(route, message),
             None if finished.delay_ms > 0 => {
                 broker.delay(finished.exchange, message, &finished.more_keys, finished.delay_ms)
             }
@@ -401,7 +398,7 @@ impl Session {
             let plain = keyed && more_keys.is_empty() && !memory.delayed;
             let lasts = plain && same && !broker.has_headers_exchanges() && !broker.route_is_guarded();
             if lasts && std::mem::replace(&mut memory.routed, true) {
-                memory.route = Some(broker.matches.remember(&targets));
+                memory.route = Some(broker.matches.remember(finished.exchange, &targets));
             }
         }
         let published = broker.deliver_to(finished.exchange, &targets, message);

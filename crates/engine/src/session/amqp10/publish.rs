@@ -50,7 +50,7 @@ impl RouteMemory {
         names: (Name, Name),
         target: QueueId,
     ) -> Self {
-        let route = Some(Trail::straight(target));
+        let route = Some(Trail::straight(exchange.unwrap_or(ExchangeId::from_raw(0)), target));
         Self { generation, exchange, names: Some(names), route, ..Self::default() }
     }
 
@@ -375,10 +375,7 @@ impl Inlet {
     #[inline]
     fn route(&mut self, broker: &mut Broker, finished: &Finished) -> Published {
         match &finished.route {
-            Some(route) => {
-                route.count();
-                broker.deliver_to(finished.exchange, &route.targets, &finished.message)
-            }
+            Some(route) => broker.deliver_along(route, &finished.message),
             None => self.route_and_remember(broker, finished),
         }
     }
@@ -392,7 +389,7 @@ impl Inlet {
             let targets = broker.route_of(finished.exchange, &finished.message, &[]);
             broker.matches.count();
             if !broker.route_is_guarded() && std::mem::replace(&mut memory.routed, true) {
-                memory.route = Some(broker.matches.remember(&targets));
+                memory.route = Some(broker.matches.remember(finished.exchange, &targets));
             }
             let published = broker.deliver_to(finished.exchange, &targets, &finished.message);
             broker.recycle_route(targets);
