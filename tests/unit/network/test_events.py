@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import weft
@@ -16,11 +17,17 @@ async def told(node: weft.Node, queue: str, count: int) -> list[dict[str, Any]]:
     return [json.loads(message.body) for message in await take(node, queue, count)]
 
 
-async def test_a_node_that_gathers_hears_of_objects_and_statistics_everywhere() -> None:
+async def test_a_node_that_gathers_hears_of_objects_statistics_and_log_lines_everywhere() -> None:
     async with Nodes() as fabric:
         infra, *locals_ = [await fabric.add(name) for name in ("infra", "one", "other")]
         infra.declare_exchange(GATHERED, "topic")
-        for queue, key in (("all", "#"), ("made", "queue.created.*.orders.*"), ("figures", "node.statistics.#")):
+        wanted = {
+            "all": "#",
+            "made": "queue.created.*.orders.*",
+            "figures": "node.statistics.#",
+            "lines": "log.line.warning.#",
+        }
+        for queue, key in wanted.items():
             infra.declare_queue(queue)
             infra.bind(GATHERED, queue, key)
         for node in locals_:
@@ -34,7 +41,14 @@ async def test_a_node_that_gathers_hears_of_objects_and_statistics_everywhere() 
         assert {(event["node"], event["object"]) for event in made} == {("one", "orders"), ("other", "orders")}
         figures = await told(infra, "figures", 2)
         assert {(event["node"], event["values"]["queues"] > 0) for event in figures} == {("one", True), ("other", True)}
-        assert ready(infra, "all") > len(made) + len(figures)
+        # The nodes of one process share its logs, so each tells the line.
+        logging.getLogger("weft.network").warning("the sky is %s", "low")
+        lines = await told(infra, "lines", 2)
+        assert {(line["node"], line["values"]["text"]) for line in lines} == {
+            ("one", "the sky is low"),
+            ("other", "the sky is low"),
+        }
+        assert ready(infra, "all") > len(made) + len(figures) + len(lines)
 
 
 async def test_a_link_and_its_route_tell_of_their_making_change_and_failure_in_order() -> None:

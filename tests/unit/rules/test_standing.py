@@ -62,3 +62,44 @@ async def test_the_node_shows_how_rules_stand() -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+LATENCIES = """
+interval_s = 0.1
+[rules.objective]
+class = "route"
+object = "*"
+attribute = "round_trip_p99_us"
+above = 0
+[rules.type]
+object = "slow"
+attribute = "types.order.p99_us"
+above = 1000
+"""
+
+
+async def test_latencies_of_routes_and_of_types_of_messages_are_watched() -> None:
+    async with (
+        weft.Node(name="here", listen="127.0.0.1:0") as node,
+        weft.Node(name="there", listen="127.0.0.1:0") as peer,
+        weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric,
+    ):
+        manager, source, file = node.management.manager, FabricSource(fabric, "here"), parse(LATENCIES)
+        await source.register(file.rules)
+        running = asyncio.ensure_future(Runner(file, source, write=lambda _: None).run())
+        for one, queue in ((peer, "goal"), (node, "carried"), (node, "slow")):
+            one.declare_queue(queue)
+        node.add_link("up", [f"amqp://127.0.0.1:{peer.ports[0]}"])
+        route = node.add_route("up", "queue", queue="carried", key="goal", direction="push")
+        await node.send("carried", b"goes", delivery_mode=2)
+        await node.send("slow", b"waits", type="order")
+        await until_shown(manager, "objective", state="crossed", fired=1)
+        row = manager.read(manager.node, "route", "/", route)
+        assert 0 < row["round_trip_p50_us"] <= row["round_trip_p99_us"] <= row["round_trip_max_us"]
+        await asyncio.sleep(0.002)  # it has waited for longer than its rule allows
+        async with node.receive("slow") as receiver:
+            (await anext(receiver)).accept()
+        await until_shown(manager, "type", state="crossed", fired=1)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
