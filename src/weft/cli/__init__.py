@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from weft import __version__
-from weft.model.errors import WeftError
+from weft.model.errors import ConfigError, WeftError
 
 COMMANDS = {
     "up": "run a node in the foreground",
@@ -101,6 +101,8 @@ def carry_out(work: Callable[[], int], fail: Callable[[WeftError | OSError], int
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except UnicodeEncodeError as error:
+        return fail(ConfigError(f"{error.object!a} is not UTF-8"))
     except (WeftError, OSError) as error:
         return fail(error)
     return code

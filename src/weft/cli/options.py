@@ -56,6 +56,6 @@ def key_values(texts: Iterable[str], option: str = "") -> dict[str, Any]:
             raise ConfigError(f"{option}{' ' if option else ''}{text!r} is not KEY=VALUE")
         try:
             found[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = value
     return found
