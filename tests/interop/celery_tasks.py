@@ -2,7 +2,7 @@
 
 Owns a few tasks, one per feature the tests ask for, and the settings that make those features visible. The worker
 imports it in its own process; the tests import it to send. The broker's address and the queue's name come from the
-environment. Rules: Celery's documentation.
+environment, and so does the place of results. Rules: Celery's documentation.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from celery import Celery, Task
 
-app = Celery("interop", broker=os.environ.get("INTEROP_BROKER", "amqp://"), backend="rpc://")
+app = Celery(
+    "interop",
+    broker=os.environ.get("INTEROP_BROKER", "amqp://"),
+    backend=os.environ.get("INTEROP_BACKEND", "rpc://"),
+)
 app.conf.update(
     task_default_queue=os.environ.get("INTEROP_QUEUE", "interop"),
     worker_prefetch_multiplier=1,
@@ -21,6 +26,7 @@ app.conf.update(
     task_send_sent_event=True,
     broker_connection_retry_on_startup=True,
     result_expires=60,
+    result_chord_retry_interval=0.1,
 )
 
 
@@ -59,6 +65,12 @@ def moment() -> float:
 @app.task(acks_late=True, reject_on_worker_lost=True)
 def late(x: int) -> int:
     return x
+
+
+@app.task
+def touch(path: str) -> None:
+    """Leave a trace that needs no result."""
+    Path(path).touch()
 
 
 @app.task(acks_late=True)

@@ -2,8 +2,8 @@
 
 Owns the path Python's task queues take: py-amqp underneath, kombu's quality-of-service choices (which follow the
 server's product name), Celery's reply queues, fanout control and prefetch changes on live consumers. The worker runs
-`celery_tasks`. Results travel over rpc://, so chords, which need a shared store, are left out. Rules: Celery's and
-kombu's documentation.
+`celery_tasks`. Results travel over rpc://; chords, which need a shared store, have a worker that keeps them in files.
+The node of these tests is their own: the last thing they do is to kill it. Rules: Celery's and kombu's documentation.
 """
 
 from __future__ import annotations
@@ -23,13 +23,33 @@ from typing import Any
 
 import kombu
 import pytest
-from celery import Celery, chain, group
+from celery import Celery, chain, chord, group
 from celery.exceptions import TaskRevokedError
+
+from conftest import WHICH
+from peers import Peer, start_weft
 
 Name = Callable[..., str]
 RESULT_TIMEOUT_S = 20
+RETURN_TIMEOUT_S = 60.0
 # py-amqp leaves a socket to the garbage collector when a pool is reset; that is not what is tested here
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("celery")
+
+
+@pytest.fixture(scope="module")
+def broker(broker: Any, folder: Path) -> Iterator[Any]:
+    """A node of their own, where it is weft that is tested."""
+    if WHICH != "weft":
+        yield broker
+        return
+    node = start_weft(folder / "data")
+    yield node
+    node.stop()
 
 
 @pytest.fixture
@@ -83,9 +103,10 @@ def test_kombu_confirms(broker: Any, name: Name) -> None:
 class Worker:
     """A Celery worker in its own process; its log is read to know when it is ready."""
 
-    def __init__(self, broker: Any, queue_name: str) -> None:
+    def __init__(self, broker: Any, queue_name: str, backend: str = "rpc://") -> None:
         self.name = f"worker{uuid.uuid4().hex[:6]}@test"
-        env = {**os.environ, "INTEROP_BROKER": broker.url, "INTEROP_QUEUE": queue_name}
+        own = {"INTEROP_BROKER": broker.url, "INTEROP_QUEUE": queue_name, "INTEROP_BACKEND": backend}
+        env = {**os.environ, **own}
         command = [
             sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "--pool", "threads", "--concurrency", "2",
             "--hostname", self.name, "--loglevel", "INFO",
@@ -129,7 +150,8 @@ def app(broker: Any) -> Iterator[Celery]:
 
     with celery_tasks.app as application:
         yield application
-        application.backend.result_consumer.stop()
+        with contextlib.suppress(OSError):  # the node has been killed
+            application.backend.result_consumer.stop()
         application.pool.force_close_all()
 
 
@@ -139,8 +161,9 @@ def worker(broker: Any, app: Celery) -> Iterator[Worker]:
     worker.wait_ready()
     yield worker
     worker.end()
-    with app.connection_for_write() as connection:
-        connection.default_channel.queue_delete(app.conf.task_default_queue)
+    if WHICH != "weft":
+        with app.connection_for_write() as connection:
+            connection.default_channel.queue_delete(app.conf.task_default_queue)
 
 
 def send(app: Celery, task: str, *arguments: Any, **options: Any) -> Any:
@@ -259,11 +282,26 @@ def test_rate_limit(app: Celery, worker: Worker) -> None:
     assert moments[-1] - moments[0] > 0.3
 
 
-def test_a_task_outlives_the_worker_that_was_killed(broker: Any, app: Celery, worker: Worker, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def mortal(broker: Any, app: Celery, folder: Path) -> Worker:
+    """A worker with results in files, which a test kills."""
+    (folder / "results").mkdir()
+    worker = Worker(broker, f"{app.conf.task_default_queue}.mortal", f"file://{folder / 'results'}")
+    worker.wait_ready()
+    return worker
+
+
+def test_chord_of_a_group(broker: Any, app: Celery, mortal: Worker, folder: Path) -> None:
+    with Celery("chords", broker=broker.url, backend=f"file://{folder / 'results'}", set_as_current=False) as sender:
+        sender.conf.update(task_default_queue=f"{app.conf.task_default_queue}.mortal", result_chord_retry_interval=0.1)
+        parts = [sender.signature("celery_tasks.add", (number, 1)) for number in range(5)]
+        whole = chord(parts, app=sender)(sender.signature("celery_tasks.total"))
+        assert whole.get(timeout=RESULT_TIMEOUT_S) == 15
+
+
+def test_a_task_outlives_the_worker_that_was_killed(app: Celery, worker: Worker, mortal: Worker, folder: Path) -> None:
     name = f"{app.conf.task_default_queue}.mortal"
-    mortal = Worker(broker, name)
-    mortal.wait_ready()
-    result = send(app, "die_once", str(tmp_path / "died"), queue=name)
+    result = send(app, "die_once", str(folder / "died"), queue=name)
     assert mortal.process.wait(30) == -signal.SIGKILL
     mortal.join()
     added = app.control.add_consumer(name, destination=[worker.name], reply=True, timeout=30)
@@ -274,7 +312,38 @@ def test_a_task_outlives_the_worker_that_was_killed(broker: Any, app: Celery, wo
         connection.default_channel.queue_delete(name)
 
 
-def test_shutdown_by_remote_control(app: Celery, worker: Worker) -> None:
-    """The last test: the worker of all the others goes."""
-    app.control.shutdown(destination=[worker.name])
-    assert worker.process.wait(30) == 0
+@pytest.mark.weft_only
+def test_tasks_and_the_worker_outlive_the_node_that_was_killed(
+    broker: Peer, app: Celery, worker: Worker, folder: Path
+) -> None:
+    """Tasks that were confirmed run when the node is back; the worker finds it again, and so does whoever controls it,
+    and a new client gets its results.
+    """
+    name = f"{app.conf.task_default_queue}.kept"
+    traces = [folder / f"trace{number}" for number in range(5)]
+    with kombu.Connection(broker.url, transport_options={"confirm_publish": True}) as connection:
+        for trace in traces:
+            send(app, "touch", str(trace), queue=name, connection=connection, ignore_result=True)
+    broker.kill()
+    again = start_weft(folder / "data", "--listen", f"{broker.host}:{broker.port}")
+    try:
+        with Celery("after", broker=again.url, backend="rpc://", set_as_current=False) as client:
+            client.conf.task_default_queue = app.conf.task_default_queue
+            wait_for(lambda: client.control.ping(destination=[worker.name], timeout=1), worker)
+            client.control.add_consumer(name, destination=[worker.name], reply=True, timeout=5)
+            wait_for(lambda: all(trace.exists() for trace in traces), worker)
+            assert send(client, "add", 2, 3).get(timeout=RESULT_TIMEOUT_S) == 5
+            assert worker.name in client.control.inspect(destination=[worker.name], timeout=5).active_queues()
+            client.control.shutdown(destination=[worker.name])
+            assert worker.process.wait(30) == 0
+            client.backend.result_consumer.stop()
+            client.pool.force_close_all()
+    finally:
+        again.stop()
+
+
+def wait_for(is_so: Callable[[], Any], worker: Worker) -> None:
+    deadline = time.monotonic() + RETURN_TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline, "".join(worker.log[-20:])
+        time.sleep(0.02)

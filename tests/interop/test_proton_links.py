@@ -169,6 +169,22 @@ def test_without_credit_nothing_comes(client10: Client10, channel: BlockingChann
     wait_depth(channel, queue, 5)
 
 
+def test_a_link_without_credit_does_not_stop_another(
+    client10: Client10, channel: BlockingChannel, name: Callable[..., str]
+) -> None:
+    stopped, flowing = shared_queue(channel, name("a")), shared_queue(channel, name("b"))
+    fill(channel, stopped, 5)
+    fill(channel, flowing, 10)
+    session = client10.session()
+    first = client10.receiver(stopped, credit=2, session=session)
+    second = client10.receiver(flowing, credit=5, session=session)
+    assert len(client10.take(second, 5)) == 5
+    assert len(client10.take(first, 2)) == 2
+    second.flow(5)
+    assert len(client10.take(second, 5)) == 5
+    assert not client10.complete(first)
+
+
 def test_drain_uses_up_the_credit(client10: Client10, channel: BlockingChannel, queue: str) -> None:
     bodies = fill(channel, queue, 3)
     receiver = client10.receiver(queue)

@@ -370,6 +370,34 @@ mod tests {
     }
 
     #[test]
+    fn a_hundred_megabytes_lie_in_buffers_of_one_size_that_never_move() {
+        let frame = pattern(131_064);
+        let mut gatherer = Gatherer::default();
+        let mut places = Vec::new();
+        while gatherer.len() < 100 << 20 {
+            gatherer.push(&frame, 0);
+            let known = places.len();
+            places.extend(gatherer.pieces[known..].iter().map(|piece| (piece.as_ptr(), piece.len())));
+        }
+        let body = gatherer.finish(0);
+        assert!(body.len() >= 100 << 20);
+        let now: Vec<(*const u8, usize)> = body.parts().map(|part| (part.as_ptr(), part.len())).collect();
+        assert_eq!(now[..places.len()], places[..], "nothing was copied or grown");
+        assert!(places.iter().all(|place| place.1 == PIECE_BYTES));
+    }
+
+    #[test]
+    fn another_head_leaves_the_body_where_it_is() {
+        let names: (Name, Name) = (Name::from(&b""[..]), Name::from(&b"q"[..]));
+        let body = Body::new(Rc::from(pattern(1_000)), 0..1_000);
+        let charge = crate::memory::Ledger::new(1 << 20).account().charge(1_000);
+        let message = Message::new(Kind::Amqp091, names, Traits::default(), 0..0, body, charge);
+        let annotated = message.with_head(Kind::Amqp091, Box::from(*b"a trace"));
+        assert_eq!(annotated.head(), b"a trace");
+        assert_eq!(annotated.body().first().as_ptr(), message.body().first().as_ptr(), "only the head is new");
+    }
+
+    #[test]
     fn a_head_cut_anywhere_lies_before_the_body() {
         let bytes = pattern(150_000);
         for head in [0, 1, 65_535, 65_536, 65_537, 149_999, 150_000] {

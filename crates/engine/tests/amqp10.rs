@@ -80,7 +80,7 @@ fn messages_pass_settled_and_unsettled() {
     assert_eq!(names(&said), ["attach", "flow"]);
     let Performative::Flow(flow) = said[1].performative() else { panic!("{said:?}") };
     assert_eq!((flow.link_credit, flow.handle), (Some(1_000), Some(0)));
-    assert_eq!(peer.send(&mut node, 0, &message(b"a"), true), []);
+    assert_eq!(peer.send(&mut node, 0, &message(b"a"), true), [], "at most once: nothing is remembered or answered");
     assert_eq!(answers(&peer.send(&mut node, 0, &message(b"b"), false)), [(1, 1, true, "accepted".to_owned())]);
     assert_eq!(node.queue("q"), (2, 0, 0));
     let said = peer.receiver(&mut node, 1, "q", 10);

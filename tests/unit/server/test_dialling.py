@@ -6,9 +6,11 @@ import asyncio
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from proton import Collector, Connection, Delivery, Message, Transport
+from proton import Event as Event10
 
 import weft
 from weft.config.load import parse
@@ -44,11 +46,67 @@ class Notes:
                 await self._told.wait()
 
 
+class Listening:
+    """A client that is dialled, made of Proton's engine: it takes whatever link and message comes."""
+
+    def __init__(self) -> None:
+        self.got: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+
+    async def __aenter__(self) -> Listening:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection, transport, events = Connection(), Transport(Transport.SERVER), Collector()
+        connection.collect(events)
+        transport.sasl().allowed_mechs("ANONYMOUS")
+        transport.bind(connection)
+        while True:
+            while event := events.peek():
+                self._on(event)
+                events.pop()
+            if (pending := transport.pending()) > 0:
+                writer.write(transport.peek(pending))
+                transport.pop(pending)
+            elif data := await reader.read(65_536):
+                transport.push(data)
+            else:
+                break
+        writer.close()
+
+    def _on(self, event: Any) -> None:
+        match event.type:
+            case Event10.CONNECTION_REMOTE_OPEN:
+                event.connection.open()
+            case Event10.SESSION_REMOTE_OPEN:
+                event.session.open()
+            case Event10.LINK_REMOTE_OPEN:
+                event.link.target.address = event.link.remote_target.address
+                event.link.open()
+                event.link.flow(10)
+            case Event10.DELIVERY if event.delivery.readable and not event.delivery.partial:
+                message = Message()
+                message.decode(event.link.recv(event.delivery.pending))
+                event.delivery.update(Delivery.ACCEPTED)
+                event.delivery.settle()
+                self.got.put_nowait((event.link.target.address, bytes(message.body)))
+            case Event10.CONNECTION_REMOTE_CLOSE:
+                event.connection.close()
+
+    async def next(self) -> tuple[str, bytes]:
+        return await asyncio.wait_for(self.got.get(), 30)
+
+
 def add(node: weft.Node, notes: Notes) -> None:
     node._running.driver.add_controller(notes)
 
 
-def do(node: weft.Node, *actions: Action) -> None:
+def do(node: weft.Node, *actions: Action | Change) -> None:
     node._running.driver.apply(actions)
 
 
@@ -132,3 +190,30 @@ async def test_a_controller_answers_with_a_link() -> None:
         do(near, Dial(2, "127.0.0.1", far.ports[0]))
         attached = await answering.until(LinkAttached)
         assert attached == LinkAttached(opened.conn, 7, "q", "")
+
+
+async def test_peers_of_every_kind_dial_peers_of_every_kind() -> None:
+    """Client to node, node to node, node to client (whose links the node makes), client to client."""
+    async with (
+        Listening() as client,
+        weft.Node(name="far", listen="127.0.0.1:0") as far,
+        weft.Node(name="near") as near,
+    ):
+        near.declare_queue("here")
+        notes = Notes()
+        add(near, notes)
+        async with weft.connect(f"amqp://127.0.0.1:{far.ports[0]}") as fabric:
+            await fabric.send("q", b"from a client to a node")
+        do(near, Dial(1, "127.0.0.1", far.ports[0]))
+        opened = await notes.until(PeerOpened)
+        assert isinstance(opened, PeerOpened)
+        do(near, OpenLink(opened.conn, 1, "node", "pull", "q", queue="here"))
+        notes.events.clear()
+        do(near, Dial(2, "127.0.0.1", client.port))
+        opened = await notes.until(PeerOpened)
+        assert isinstance(opened, PeerOpened)
+        do(near, OpenLink(opened.conn, 2, "client", "push", "inbox", queue="here"))
+        assert await client.next() == ("inbox", b"from a client to a node")
+        async with weft.connect(f"amqp://127.0.0.1:{client.port}") as fabric:
+            await fabric.send("desk", b"from a client to a client")
+            assert await client.next() == ("desk", b"from a client to a client")
