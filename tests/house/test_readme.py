@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_the_start_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
         assert ran.stdout.splitlines() == ["{'coffee': 1}", "b'one coffee'"]
     finally:
         node.stop()
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    project = tomllib.loads((tree.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named: dict[str, str] = {}
+    for path in [*PAGES, *tree.files(".py", under=("src", "examples"))]:
+        for extras in re.findall(r"weft\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
+            named |= dict.fromkeys(extras.split(","), tree.name(path))
+    assert {"zookeeper", "spark"} <= named.keys()
+    assert not named.keys() - project["optional-dependencies"].keys(), named
 
 
 @pytest.mark.parametrize("page", PAGES, ids=tree.name)

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from weft.directory.names import Zone
     except ImportError:
-        raise ConfigError("this command needs the package dnspython: install weft[srv]") from None
+        raise ConfigError("this command needs the package dnspython: pip install 'weft[srv]'") from None
     try:
         zone = Zone(options.domain)
     except ValueError as error:

@@ -3,7 +3,7 @@
 Owns the screen: the node's figures above, its queues below, the busiest first, drawn anew every few seconds. Everything
 is asked over AMQP.
 It must never ask for more rows than fit on the screen.
-Rule: `rich` draws it and is an extra of its own: `pip install weft[top]`.
+Rule: `rich` draws it and is an extra of its own: `pip install 'weft[top]'`.
 """
 
 from __future__ import annotations

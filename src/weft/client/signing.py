@@ -107,7 +107,7 @@ class Ed25519(Signer):
         try:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
         except ImportError:
-            raise ConfigError("Ed25519 needs the package cryptography: install weft[sign]") from None
+            raise ConfigError("Ed25519 needs the package cryptography: pip install 'weft[sign]'") from None
 
         super().__init__(key_id, can_sign=private is not None)
         try:

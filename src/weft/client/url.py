@@ -151,7 +151,7 @@ def resolve(target: Target) -> list[Target]:
     try:
         from dns import exception, resolver  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        raise ConfigError(f"{target} needs the package dnspython: install weft[srv]") from None
+        raise ConfigError(f"{target} needs the package dnspython: pip install 'weft[srv]'") from None
     try:
         asked = resolver.Resolver(configure=target.resolver is None)
         if target.resolver is not None:

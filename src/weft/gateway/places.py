@@ -66,7 +66,7 @@ def _stomp(kind: str) -> Callable[[SplitResult], Any]:
         try:
             from weft.gateway.stomp import StompSource, StompTarget
         except ModuleNotFoundError:
-            raise ConfigError("STOMP needs stomp.py: install weft[stomp]") from None
+            raise ConfigError("STOMP needs stomp.py: pip install 'weft[stomp]'") from None
         if not parts.hostname or len(parts.path) < 2:
             raise ConfigError(f"{parts.geturl()!r} is not stomp://[USER:PASSWORD@]HOST[:PORT]/DESTINATION")
         entry = (unquote(parts.username or "guest"), unquote(parts.password or "guest"))

@@ -1,7 +1,7 @@
 """SNMPv2c traps: a firing becomes a notification.
 
 Owns the mapping of a firing to object identifiers. pysnmp speaks the protocol, and is needed only by those who send
-traps (`pip install weft[snmp]`).
+traps (`pip install 'weft[snmp]'`).
 It must never be imported with pysnmp missing and fail: only sending does.
 Rule: RFC 3416 section 4.2.6; docs/guides/rules.md, "Traps" lists the identifiers.
 """

@@ -2,7 +2,7 @@
 
 Owns the public names of the data source. `import weft.spark` makes the format known to the session that is active;
 `register(spark)` to any other, and `session()` makes one that starts fast.
-It must never be imported by a node: Spark is an extra (`pip install weft[spark]`).
+It must never be imported by a node: Spark is an extra (`pip install 'weft[spark]'`).
 Start at docs/guides/spark.md.
 """
 
