@@ -155,6 +155,8 @@ def test_jobs_by_name() -> None:
         (["run", "--trigger", "nan", "--url", "amqp://127.0.0.1:1"], "--trigger is a number"),
         (["run", "--keep", "0.5", "--url", "amqp://127.0.0.1:1"], "--keep is a number of days from 1"),
         (["run", "--lake", "/proc/nowhere", "--url", "amqp://127.0.0.1:1"], "--lake /proc/nowhere"),
+        (["replay", "--name", "x", "--data-dir", "/nowhere", "--rate", "0"], "--rate is"),
+        (["replay", "--name", "x", "--data-dir", "/nowhere", "--header", "tenant"], "--header is NAME=VALUE"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,6 +164,23 @@ def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.Captu
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--data-dir", "/nowhere"], "there is no node's data in /nowhere"),
+        (["--data-dir", "/nowhere", "--since", "yesterday"], "since is a time such as"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_mistakes_that_spark_finds_are_one_line_too(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "replay", "--name", "x", *words]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
 
 
 def test_a_lake_has_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LAKE = "weft-lake"
 KEEP_DAYS_MAX = 36_500
 TRIGGER_MAX_S = 86_400
+LISTED_MAX = 1_000
+"""Messages that a search shows."""
 JOBS = "traffic, integrity, risk, capacity, topology, connections"
 
 
@@ -156,13 +158,11 @@ def _say(line: str) -> None:
 def _follow(
     options: argparse.Namespace, settings: Settings, session: SparkSession, check: Callable[[], None] = lambda: None
 ) -> int:
-    from pyspark.errors import PySparkException
-
     from weft.pipeline.run import Run
 
     pipeline = Run(session, settings, say=_say, check=check)
     _say(f"reading {options.streams} of {options.url or options.data_dir} into {settings.lake}")
-    try:
+    with _in_one_line():
         query = pipeline.start()
         try:
             query.awaitTermination()
@@ -170,8 +170,6 @@ def _follow(
             _say("ending")
             query.stop()
         pipeline.write_gold()
-    except PySparkException as error:
-        raise Unavailable(_reason(error)) from None
     _say(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html")
     return 0
 
@@ -205,6 +203,17 @@ def _kept(days: float) -> timedelta:
     if not 1 <= days <= KEEP_DAYS_MAX:
         raise ConfigError(f"--keep is a number of days from 1 to {KEEP_DAYS_MAX}")
     return timedelta(days=days)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Let Spark's errors be what they say, without its traces."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise Unavailable(_reason(error)) from None
 
 
 def _reason(error: Exception) -> str:
@@ -253,22 +262,27 @@ def _tier(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from weft.pipeline.audit import Search, find, replay
 
+    if options.rate < 1:
+        raise ConfigError("--rate is a number of messages per second, 1 or more")
+    if any("=" not in word for word in options.header):
+        raise ConfigError("--header is NAME=VALUE")
     headers = dict(word.partition("=")[::2] for word in options.header)
     search = Search(
         since=options.since, until=options.until, address=options.match_address, message_id=options.message_id,
         headers=headers, body_contains=options.contains,
     )  # fmt: skip
     source = _source(options) | ({"lake": options.lake} if options.lake else {})
-    rows = find(_session().read.format("weft").options(**source).load(), search)
-    if not options.to:
-        for row in rows.select("enqueue_time", "stream", "offset", "exchange", "routing_key", "message_id").take(1000):
-            print(*(value if value is not None else "-" for value in row), sep="\t")
-        return 0
-    chosen = replay(rows, options.name, address=options.address)
-    count = chosen.count()
-    print(f"sending {count} messages to {options.to}, {options.rate}/s", file=sys.stderr)
-    chosen.coalesce(1).write.format("weft").option("url", options.to).option(
-        "producer", f"replay.{options.name}"
-    ).option("ratePerSecond", options.rate).mode("append").save()
+    with _in_one_line():
+        rows = find(_session().read.format("weft").options(**source).load(), search)
+        if not options.to:
+            shown = rows.select("enqueue_time", "stream", "offset", "exchange", "routing_key", "message_id")
+            for row in shown.take(LISTED_MAX):
+                print(*(value if value is not None else "-" for value in row), sep="\t")
+            return 0
+        chosen = replay(rows, options.name, address=options.address)
+        count = chosen.count()
+        print(f"sending {count} messages to {options.to}, {options.rate}/s", file=sys.stderr)
+        sending = {"url": options.to, "producer": f"replay.{options.name}", "ratePerSecond": options.rate}
+        chosen.coalesce(1).write.format("weft").options(**sending).mode("append").save()
     print(f"{count} messages sent again as replay {options.name}")
     return 0

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.model.errors import ConfigError
+from weft.spark.options import microseconds, split_address
 
 REPLAY, REPLAY_OF = "x-weft-replay", "x-weft-replay-of"
 
@@ -42,13 +43,13 @@ def find(rows: DataFrame, search: Search) -> DataFrame:
 def _condition(search: Search) -> Column:
     condition = F.lit(True)
     if search.since is not None:
-        condition &= F.col("enqueue_time") >= F.lit(search.since).cast("timestamp")
+        condition &= F.col("enqueue_time") >= F.timestamp_micros(F.lit(microseconds(search.since, "since")))
     if search.until is not None:
-        condition &= F.col("enqueue_time") < F.lit(search.until).cast("timestamp")
+        condition &= F.col("enqueue_time") < F.timestamp_micros(F.lit(microseconds(search.until, "until")))
     if search.address is not None:
-        exchange, slash, key = search.address.rpartition("/")
+        exchange, key = split_address(search.address)
         condition &= F.col("routing_key").rlike(_pattern(key))
-        if slash:
+        if "/" in search.address:
             condition &= F.col("exchange") == exchange
     if search.message_id is not None:
         condition &= F.col("message_id") == search.message_id
@@ -78,7 +79,7 @@ def replay(rows: DataFrame, name: str, *, address: str | None = None) -> DataFra
     if address is None:
         target = [F.col("exchange"), F.col("routing_key")]
     else:
-        exchange, _, key = address.rpartition("/")
+        exchange, key = split_address(address)
         target = [F.lit(exchange).alias("exchange"), F.lit(key).alias("routing_key")]
     kept = ("correlation_id", "reply_to", "content_type", "content_encoding", "type", "app_id", "creation_time",
             "priority", "durable")  # fmt: skip

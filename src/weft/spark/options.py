@@ -142,7 +142,7 @@ def _known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]
 
 def _bound(given: Mapping[str, str], side: str, default: str) -> str | dict[str, int] | int:
     if f"{side}Timestamp" in given:
-        return _microseconds(given[f"{side}Timestamp"], f"{side}Timestamp")
+        return microseconds(given[f"{side}Timestamp"], f"{side}Timestamp")
     text = given.get(f"{side}Offsets", default).strip()
     if text in (EARLIEST, LATEST):
         return text
@@ -162,7 +162,7 @@ def _is_offset(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
 
 
-def _microseconds(text: str, name: str) -> int:
+def microseconds(text: str, name: str) -> int:
     """ISO 8601 (UTC where it names no zone), or milliseconds since 1970."""
     if text.isdecimal() and int(text[:20]) * 1000 <= NUMBER_MAX:
         return int(text) * 1000
