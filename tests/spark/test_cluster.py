@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,12 +21,15 @@ from spark.nodes import channel, declare_stream, fill
 HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).with_name("cluster_job.py")
 ROWS = 4_000
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Five programs of Java that each live for some seconds: what they compile well never pays off."""
 
 
 def environment() -> dict[str, str]:
     source = str(Path(__file__).parents[2] / "src")
     given = {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-             "PYTHONPATH": source, "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": os.devnull}  # fmt: skip
+             "PYTHONPATH": source, "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": os.devnull,
+             "SPARK_DAEMON_JAVA_OPTS": BRIEF}  # fmt: skip
     return {**os.environ, **given}
 
 
@@ -67,10 +71,12 @@ def test_spark_submit_on_a_cluster(tmp_path: Path) -> None:
             daemon(tmp_path, "master.Master", *words, until=r"Starting Spark master at spark://\S+")
         )
         url = master.rpartition(" ")[2]
-        for _ in range(2):
-            words = ("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "512m", url)
-            stack.enter_context(daemon(tmp_path, "worker.Worker", *words, until="Successfully registered with master"))
+        words = ("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "512m", url)
+        with ThreadPoolExecutor() as starting:
+            workers = [daemon(tmp_path, "worker.Worker", *words, until="Successfully registered") for _ in range(2)]
+            list(starting.map(stack.enter_context, workers))
         submit = [str(HOME / "bin" / "spark-submit"), "--master", url, "--executor-memory", "512m",
+                  "--driver-java-options", BRIEF, "--conf", f"spark.executor.extraJavaOptions={BRIEF}",
                   "--conf", "spark.driver.host=127.0.0.1", str(JOB), str(tmp_path / "node"),
                   f"amqp://{node.host}:{node.port}"]  # fmt: skip
         ran = subprocess.run(submit, capture_output=True, text=True, timeout=180, env=environment())
