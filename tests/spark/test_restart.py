@@ -46,8 +46,10 @@ target = "127.0.0.1:{port}"
 def pipeline(lake: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "weft", "pipeline", "run", "--lake", str(lake), "--jobs", "traffic,risk",
                "--rows", "200", *words]  # fmt: skip
-    # A group of its own: Spark's JVM and Python workers are to die with it.
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    # It is over before the better of Java's two compilers pays off. A group of its own: Spark's JVM and Python workers
+    # are to die with it.
+    env = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=env)
 
 
 def wait_for(output: IO[str] | None, word: str) -> None:
