@@ -141,10 +141,11 @@ def recommendations(forecast: DataFrame, plan: Plan = Plan()) -> DataFrame:  # n
 def commands(advice: DataFrame) -> DataFrame:
     """A `scale` message per queue that should change; its id holds the time of the sample it follows from."""
     changed = advice.where("action <> 'keep'")
-    body = F.struct(*[F.col(name) for name in advice.columns])
-    identity = F.concat_ws(":", F.lit("scale"), "node", "queue", F.unix_millis("time"))
-    key = F.concat(F.lit("scale."), "queue")
-    return as_messages(changed, message(COMMANDS, key, kind="scale", identity=identity, body=body))
+    body = f"struct({', '.join(advice.columns)})"
+    identity = "concat_ws(':', 'scale', node, queue, unix_millis(time))"
+    return as_messages(
+        changed, message(COMMANDS, "concat('scale.', queue)", kind="scale", identity=identity, body=body)
+    )
 
 
 def _action() -> Column:

@@ -54,6 +54,9 @@ def _touched(whole: DataFrame, batch: pa.Table, *keys: str) -> DataFrame:
     values = batch.select(keys).group_by(list(keys)).aggregate([])
     if len(keys) == 1 and values.num_rows <= LITERALS_MAX:
         # Files that have none of them are then not even opened, and nothing is broadcast.
+        if pa.types.is_timestamp(values[keys[0]].type):
+            times = values[keys[0]].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            return whole.where(f"{keys[0]} IN ({', '.join(f'timestamp_micros({time})' for time in times)})")
         return whole.where(F.col(keys[0]).isin(values[keys[0]].to_pylist()))
     return whole.join(F.broadcast(whole.sparkSession.createDataFrame(values)), list(keys), "left_semi")
 
@@ -61,9 +64,9 @@ def _touched(whole: DataFrame, batch: pa.Table, *keys: str) -> DataFrame:
 def _windows(batch: pa.Table, whole: DataFrame) -> DataFrame:
     """The figures of every window that this batch touched, as they are now."""
     found = traffic.results(_touched(whole, batch, "window_start"))
-    key = F.concat(F.lit("traffic."), F.when(F.col("address") != "", F.col("address")).otherwise(F.lit("none")))
-    identity = F.concat_ws(":", F.lit("traffic"), F.xxhash64(*found.columns))
-    body = F.struct(*found.columns)
+    columns = ", ".join(found.columns)
+    key = "concat('traffic.', coalesce(nullif(address, ''), 'none'))"
+    identity, body = f"concat_ws(':', 'traffic', xxhash64({columns}))", f"struct({columns})"
     return as_messages(found, message(RESULTS, key, kind="traffic", identity=identity, body=body))
 
 

@@ -106,40 +106,39 @@ def answers(found: DataFrame) -> DataFrame:
     return as_messages(found, _command(), _alert())
 
 
-def _command() -> Column:
-    body, identity = F.struct("account", *FINDINGS), _identity("lock-account")
-    return message(COMMANDS, F.lit("account.lock"), kind="lock-account", identity=identity, body=body)
+def _command() -> str:
+    body, identity = f"struct(account, {', '.join(FINDINGS)})", _identity("lock-account")
+    return message(COMMANDS, "'account.lock'", kind="lock-account", identity=identity, body=body)
 
 
-def _alert() -> Column:
-    text = F.format_string(
-        "score %.1f for %s in the five minutes to %s",
-        "score", F.array_join("reasons", ", "), F.date_format("window_end", "yyyy-MM-dd HH:mm"),
-    )  # fmt: skip
+def _alert() -> str:
+    text = (
+        "format_string('score %.1f for %s in the five minutes to %s', score, array_join(reasons, ', '),"
+        " date_format(window_end, 'yyyy-MM-dd HH:mm'))"
+    )
     fields = {
-        "version": F.lit(1),
-        "number": F.lit(0),
-        "class": F.lit("account"),
-        "kind": F.lit("suspected"),
-        "severity": F.lit(SEVERITY),
-        "object": F.col("account"),
-        "vhost": F.lit(None).cast("string"),
-        "node": F.lit(NODE),
-        "time_ms": F.unix_millis(F.current_timestamp()),
+        "version": "1",
+        "number": "0",
+        "class": "'account'",
+        "kind": "'suspected'",
+        "severity": f"'{SEVERITY}'",
+        "object": "account",
+        "vhost": "CAST(NULL AS STRING)",
+        "node": f"'{NODE}'",
+        "time_ms": "unix_millis(current_timestamp())",
         "text": text,
-        "values": F.struct(*FINDINGS),
+        "values": f"struct({', '.join(FINDINGS)})",
     }
-    body = F.struct(*(column.alias(name) for name, column in fields.items()))
+    body = f"struct({', '.join(f'{value} AS `{name}`' for name, value in fields.items())})"
     # One word of the key, as nodes make it of a name; a key has 255 bytes at most, and a character four.
-    word = F.substring(F.regexp_replace("account", "[.]", "_"), 1, KEY_CHARACTERS_MAX)
-    name = F.when(word == "", "-").otherwise(word)
-    key = F.concat(F.lit(f"account.suspected.{SEVERITY}."), name, F.lit(f".{NODE}"))
+    word = f"substring(regexp_replace(account, '[.]', '_'), 1, {KEY_CHARACTERS_MAX})"
+    key = f"concat('account.suspected.{SEVERITY}.', coalesce(nullif({word}, ''), '-'), '.{NODE}')"
     identity = _identity("account-suspected")
     return message(ALERTS, key, kind="account.suspected", identity=identity, body=body)
 
 
-def _identity(kind: str) -> Column:
-    return F.concat(F.lit(f"{kind}:"), "account", F.lit(":"), F.date_format("window_end", "yyyy-MM-dd"))
+def _identity(kind: str) -> str:
+    return f"concat('{kind}:', account, ':', date_format(window_end, 'yyyy-MM-dd'))"
 
 
 def _count(condition: Column) -> Column:
