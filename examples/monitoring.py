@@ -1,7 +1,4 @@
-"""The talk's monitor: register interest in a broker, get its objects, pass them to rules from a file.
-
-Queues that nobody asked about are ignored; `transaction_test` is watched, and alerts once when it passes its threshold.
-"""
+"""The talk's monitor: a broker's objects go to rules of a file; `transaction_test` alerts once, others are ignored."""
 
 import asyncio
 import logging

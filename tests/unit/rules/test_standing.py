@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import weft
 from weft.cli.fabric_source import FabricSource
@@ -12,6 +15,7 @@ from weft.model.errors import Refused
 from weft.rules import parse
 from weft.rules.run import Runner
 
+MONITOR = Path(__file__).parents[3] / "examples" / "monitoring.py"
 RULES = """
 interval_s = 0.1
 [rules.depth]
@@ -103,3 +107,14 @@ async def test_latencies_of_routes_and_of_types_of_messages_are_watched() -> Non
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+def test_the_monitor_of_the_talk_alerts_once_and_is_short() -> None:
+    done = subprocess.run([sys.executable, MONITOR], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    alerts = [line for line in lines if not line.startswith("ignored: queue ")]
+    assert "ignored: queue something_else" in lines
+    assert [line.split(" ", 1)[1] for line in alerts] == [
+        "critical transaction_test: queue transaction_test: messages is 121, above 100"
+    ]
+    assert len(MONITOR.read_text().splitlines()) < 40
