@@ -1,8 +1,9 @@
 """The measure `network`: what several nodes do together, beside what one does alone.
 
 Owns its cases: round trips over a gateway and a remote, responses beside too many requests, the split between a fast
-and a slow remote, how soon a binding brings traffic, ten thousand bindings, and a gateway that is killed. Each starts
-nodes of its own, as processes, and returns figures; rows and targets are made of them here. It must never wait for a
+and a slow remote, a partition that dies beside another, how soon a binding brings traffic, ten thousand bindings, and a
+gateway that is killed. Each starts nodes of its own, as processes, and returns figures; rows and targets are made of
+them here. It must never wait for a
 guess: a case begins when messages have been seen to go through.
 Rule: a node's peer is another node of the same build, so only the round trips are figures beside something else.
 """
@@ -28,6 +29,7 @@ from typing import Any
 import pika
 from bench import Bench, BenchError, Row, Run, row
 from brokers import Broker
+from hop import QUEUE, flow
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from pika import frame, spec
@@ -50,6 +52,11 @@ FULL = 1_000
 FLOOD_PER_S = 10_000
 FAST_S, SLOW_S = 0.02, 0.04
 SHARED = 300
+PARTITIONS = {"payments": QUEUE, "risk-1": "risk", "risk-2": "risk"}
+"""The nodes of two partitions, and the queue of a gateway that each draws from."""
+DYING = ("risk-1", "risk-2")
+DRAWN = 100_000
+ROUNDS_OF_DEATH = 5
 PROBES = 50
 BINDINGS = 10_000
 BINDINGS_PER_WRITE = 500
@@ -80,6 +87,14 @@ key = "work"
 credit = {credit}
 backlog_max = {backlog_max}
 """
+DRAIN = """
+[[routes]]
+link = "up"
+kind = "queue"
+queue = "{queue}"
+key = "{queue}"
+credit = 1000
+"""
 PULL = """
 [[routes]]
 link = "{link}"
@@ -99,7 +114,7 @@ def network(bench: Bench, quick: bool) -> list[Row]:
     """All cases."""
     rows = [*_round_trips(bench, quick), *_isolation(bench)]
     cases: list[tuple[Callable[[Fabric], Run], Callable[[Run], list[Row]]]] = [
-        (split, _split_rows), (bindings, _binding_rows), (takeover, _takeover_rows),
+        (split, _split_rows), (death, _death_rows), (bindings, _binding_rows), (takeover, _takeover_rows),
     ]  # fmt: skip
     for case, told in cases:
         bench.say(f"network: {case.__name__}")
@@ -318,6 +333,46 @@ def _split_rows(run: Run) -> list[Row]:
     share = run["fast"] / run["slow"]
     what = "two remotes drain one queue, one is twice as fast: its messages for each of the other's"
     return [Row(what, "×", {"weft": share}, "2, within 10 %", abs(share - 2) <= 0.2)]
+
+
+# a partition dies
+
+
+def death(nodes: Fabric) -> Run:
+    """Messages per second that one partition draws from a gateway while both nodes of another are dead and messages for
+    them pile up there, for each of those it draws while they live.
+    """
+    add(nodes, "gateway")
+    gateway = nodes.channel("gateway")
+    for name, queue in PARTITIONS.items():
+        gateway.queue_declare(queue)
+        add(nodes, name, link("up", nodes.url("gateway")) + DRAIN.format(queue=queue))
+        nodes.channel(name).queue_declare(queue, durable=True)
+        nodes.until_flowing(name)
+    ways = [nodes.nodes["gateway"], nodes.nodes["payments"]]
+
+    def per_s() -> float:
+        began = time.monotonic()
+        flow(ways, QUEUE, DRAWN)
+        return DRAWN / (time.monotonic() - began)
+
+    ratios: list[float] = []
+    for _ in range(ROUNDS_OF_DEATH):
+        alive = per_s()
+        for name in DYING:
+            nodes.kill(name)
+        for _ in range(FULL):
+            gateway.basic_publish("", PARTITIONS[DYING[0]], b"x" * 1024)
+        ratios.append(per_s() / alive)
+        for name in DYING:
+            nodes.restart(name)
+            nodes.until_flowing(name)
+    return {"kept": statistics.median(ratios) * 100}
+
+
+def _death_rows(run: Run) -> list[Row]:
+    what = "both nodes of a partition are killed: rate of another's messages, of what it was before"
+    return [Row(what, "%", {"weft": run["kept"]}, "≥ 90 %", run["kept"] >= 90)]
 
 
 # bindings
