@@ -205,6 +205,22 @@ fn subjects_and_addresses_choose_where_a_message_goes() {
 }
 
 #[test]
+fn what_routing_does_not_need_is_not_read() {
+    let mut node = node();
+    Client::connect(&mut node).declare(&mut node, "q", |_| ());
+    let mut peer = Peer::connect(&mut node);
+    peer.sender(&mut node, 0, None);
+    let mut bytes = Vec::new();
+    Properties { to: Some("q"), ..Properties::default() }.encode(&mut bytes);
+    // Nobody who decodes this would accept it: application properties and a value of types that do not exist.
+    bytes.extend_from_slice(&[0, 0x53, 0x74, 0xc1, 3, 2, 0xff, 0xff]);
+    bytes.extend_from_slice(&[0, 0x53, 0x77, 0xff, 0xff, 0xff]);
+    assert_eq!(answers(&peer.send(&mut node, 0, &bytes, false)), [(0, 0, true, "accepted".to_owned())]);
+    let got = deliveries(&peer.receiver(&mut node, 1, "q", 1));
+    assert!(got[0].bytes.ends_with(&bytes), "{:?}", got[0].bytes);
+}
+
+#[test]
 fn a_question_about_an_address_holds_the_connection_and_nothing_is_lost() {
     let mut node = node();
     let mut peer = Peer::connect(&mut node);
