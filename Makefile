@@ -98,6 +98,10 @@ bench: setup ## measure speed and memory, beside RabbitMQ where it is installed
 upgrade: setup ## roll three nodes from one revision to another under traffic (FROM=revision, TO=revision, BACK=1)
 	PYTHONPATH=tests $(PY) -m system.rolling --from "$(FROM)" $(if $(TO),--to "$(TO)") $(if $(BACK),--back)
 
+.PHONY: never-lost
+never-lost: setup ## publish under kills, then count what is there (MESSAGES=1000000, SEED=n): 2 minutes on a quiet machine
+	PYTHONPATH=tests $(PY) -m system.critical $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: fuzz
 fuzz: ## throw random bytes and operations at the kernel (SECONDS=60 in all, TARGET=name, SEED=number)
 	cargo run --quiet --profile fuzz -p weft-fuzz -- --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(TARGET)

@@ -248,10 +248,10 @@ class Engine:
         """The disk had nothing to do for a while: give memory back that is kept for a flood."""
     def recovered(self) -> dict[str, Any]:
         """What was found on disk at the start."""
-    def unclaimed(self) -> int:
-        """Messages on disk of queues that nobody has declared."""
-    def drop_unclaimed(self) -> None:
-        """Everything that exists has been declared: what is on disk for others goes."""
+    def unclaimed(self) -> list[tuple[int, int]]:
+        """Queues on disk that nobody has declared: (number, messages)."""
+    def drop_unclaimed(self, deleted: Sequence[int]) -> None:
+        """Everything that exists has been declared, and queues with these numbers were deleted: what they have goes."""
 
     def prepared(self) -> list[tuple[bytes, str, str, int, int, int, int]]:
         """Prepared transactions: (global id, virtual host, user, ms since 1970, messages, deliveries, bytes)."""

@@ -103,7 +103,7 @@ class Node:
         """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
         self._parts: _Parts | None = None
-        self._unclaimed = 0, False
+        self._unclaimed: dict[str, Any] = {}
         self._container = Container(self)
 
     # life
@@ -141,10 +141,7 @@ class Node:
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
             driver.apply([*policy.start(), *topology.start()])
-            self._unclaimed = engine.unclaimed(), not store.is_new
-            if not store.is_new:
-                # The definitions are whole, so a queue that is not among them was deleted just before the end.
-                engine.drop_unclaimed()
+            self._unclaimed = _let_go(engine, store)
             driver.apply(_configure(policy, topology, configuration, users))
             await driver.recover()
             life.push_async_callback(management.stop)
@@ -230,8 +227,7 @@ class Node:
 
     def recovered(self) -> dict[str, Any]:
         """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
-        unclaimed, dropped = self._unclaimed
-        return self._running.engine.recovered() | {"dropped" if dropped else "unclaimed": unclaimed}
+        return self._running.engine.recovered() | self._unclaimed
 
     def read_log(
         self,
@@ -518,6 +514,15 @@ def _hash_passwords(users: Sequence[User], *, scram: bool) -> list[User]:
         return replace(user, password=None, password_hash=encoded)
 
     return [user if user.password is None else hashed(user, user.password) for user in users]
+
+
+def _let_go(engine: Engine, store: Store) -> dict[str, Any]:
+    """What is on disk of queues that were deleted just before the end goes; what nobody can account for stays."""
+    deleted, unclaimed = store.deleted_queues(), dict(engine.unclaimed())
+    gone = deleted & unclaimed.keys()
+    engine.drop_unclaimed(list(gone))
+    dropped = sum(unclaimed[number] for number in gone)
+    return {"dropped": dropped, "unclaimed": sum(unclaimed.values()) - dropped, "definitions": store.found}
 
 
 def _configure(policy: Policy, topology: Topology, configuration: Configuration, users: list[User]) -> list[Change]:

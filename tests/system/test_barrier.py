@@ -21,7 +21,7 @@ from interop.support import depth
 
 from .living import PERSISTENT, LivingNode, get_all
 
-ROUNDS = int(os.environ.get("WEFT_CRASH_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("WEFT_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("WEFT_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 LIFE_S = (0.05, 1.0)
 IN_FLIGHT = 40

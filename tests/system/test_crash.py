@@ -21,7 +21,7 @@ from interop.support import depth
 from .ledger import Arrivals, Ledger, Letter
 from .living import PERSISTENT, LivingNode
 
-ROUNDS = int(os.environ.get("WEFT_CRASH_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("WEFT_CRASH_ROUNDS", "7"))
 SEED = int(os.environ.get("WEFT_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 LIFE_S = (0.05, 2.0)
 IN_FLIGHT = 50

@@ -15,6 +15,7 @@ import pika
 import pytest
 
 from interop.support import depth, receive
+from weft.store import Store
 
 from .conftest import StartNode
 from .living import PERSISTENT, LivingNode
@@ -81,17 +82,36 @@ def test_what_a_crash_will_lose_is_known_before_it(node: LivingNode) -> None:
     assert (after["ready"], after["unsynced"]) == (COUNT, 0)
 
 
-def test_messages_of_a_queue_that_is_no_longer_defined_go(node: LivingNode) -> None:
-    fill(node, "kept")
-    fill(node, "gone")
+def test_messages_of_a_deleted_queue_go_and_those_of_an_unknown_one_stay(node: LivingNode) -> None:
+    for queue in ("kept", "deleted", "unknown"):
+        fill(node, queue)
     node.stop()
+    store = Store(node.folder / "definitions.sqlite")
+    with store.transaction():
+        store.delete_queue("/", "deleted")
+    store.close()
     with closing(sqlite3.connect(node.folder / "definitions.sqlite")) as database, database:
-        database.execute("DELETE FROM queues WHERE name = 'gone'")
+        database.execute("DELETE FROM queues WHERE name = 'unknown'")
     node.start()
     assert f"dropped {COUNT} messages of queues that are deleted" in node.said
+    assert f"left alone {COUNT} messages of queues that the definitions do not know" in node.said
     node.restart(kill=False)
     assert "dropped" not in node.said
+    assert f"left alone {COUNT} messages" in node.said
     assert depth(node.channel(), "kept") == COUNT
+
+
+def test_a_bit_of_the_definitions_that_the_disk_turned_over_costs_nothing(node: LivingNode) -> None:
+    fill(node, "queue")
+    node.kill()
+    log = node.folder / "definitions.sqlite-wal"
+    harmed = bytearray(log.read_bytes())
+    # In the first frame, where it would end the log for SQLite.
+    harmed[32 + 24 + 100] ^= 1
+    log.write_bytes(harmed)
+    node.start()
+    assert "a bit of their log was turned over" in node.said
+    assert depth(node.channel(), "queue") == COUNT
 
 
 def test_messages_are_left_alone_where_the_definitions_are_lost(node: LivingNode) -> None:

@@ -258,14 +258,14 @@ impl Engine {
         Ok(dict)
     }
 
-    /// Messages on disk of queues that nobody has declared.
-    fn unclaimed(&self) -> u64 {
+    /// Queues on disk that nobody has declared: (number, messages).
+    fn unclaimed(&self) -> Vec<(u64, u64)> {
         self.native.broker.unclaimed()
     }
 
-    /// Everything that exists has been declared: what is on disk for others goes.
-    fn drop_unclaimed(&mut self) {
-        self.native.broker.drop_unclaimed();
+    /// Everything that exists has been declared, and queues with these numbers were deleted: what they have goes.
+    fn drop_unclaimed(&mut self, deleted: Vec<u64>) {
+        self.native.broker.drop_unclaimed(&deleted);
     }
 
     /// Prepared transactions: (global id, virtual host, user, when in ms since 1970, messages, deliveries, bytes).

@@ -157,7 +157,9 @@ def _tell_recovered(found: Mapping[str, Any]) -> None:
     if found.get("dropped"):
         _say(f"dropped {found['dropped']} messages of queues that are deleted")
     if found.get("unclaimed"):
-        _say(f"left alone {found['unclaimed']} messages of queues that the definitions, which are new, do not know")
+        _say(f"left alone {found['unclaimed']} messages of queues that the definitions do not know")
+    for words in found.get("definitions", ()):
+        _say(words)
     for place in found.get("torn", ()):
         _say(f"cut off what was not written to its end: {place}")
     for place in found.get("damaged", ()):

@@ -20,6 +20,7 @@ from typing import Any
 from weft.model.errors import Corrupt, Unavailable
 from weft.model.events import Table
 from weft.store.database import open_database
+from weft.store.log import mend
 from weft.store.records import (
     Binding,
     Exchange,
@@ -36,6 +37,12 @@ from weft.store.tables import decode_table, encode_table
 
 NODE = "node"
 """The kind of object that says whose definitions these are."""
+DELETED = "deleted"
+"""The kind of object that says which queues are gone: what the disk still has of them may go, and of no other queue.
+Their names are counted upwards.
+"""
+DELETED_MAX = 1_024
+"""Deletions that are remembered: long before so many more, the disk has them."""
 NOTES = "vhost"
 """The kind of object that says what a virtual host is for: older programs, which know no notes, read the file all the
 same.
@@ -49,9 +56,12 @@ class Store:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        self.found: list[str] = [] if path is None else mend(Path(f"{path}-wal"))
+        """What was wrong with the file and was put right, or not, in words."""
         self._database, self.is_new = open_database(path)
         self._is_synced = True
         self._log: int | None = None
+        self._deletions = max(map(int, self.objects(DELETED)), default=0)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -154,6 +164,7 @@ class Store:
         self._write("DELETE FROM vhosts WHERE name = ?", name)
         self.delete_object(NOTES, name)
         self._write("DELETE FROM limits WHERE kind = 'vhost' AND name = ?", name)
+        self._bury("vhost = ?", name)
         for table in _IN_VHOST:
             self._write(f"DELETE FROM {table} WHERE vhost = ?", name)  # noqa: S608 - names of ours
 
@@ -241,8 +252,25 @@ class Store:
 
     def delete_queue(self, vhost: str, name: str) -> None:
         """With the bindings to it."""
+        self._bury("vhost = ? AND name = ?", vhost, name)
         self._write("DELETE FROM queues WHERE vhost = ? AND name = ?", vhost, name)
         self._delete_bindings_to(vhost, "queue", name)
+
+    def _bury(self, which: str, *values: str) -> None:
+        """Remember that these queues are deleted."""
+        rows = self._database.execute(f"SELECT number FROM queues WHERE {which}", values)  # noqa: S608 - words of ours
+        numbers: list[object] = [number for (number,) in rows]
+        if not numbers:
+            return
+        self._deletions += 1
+        self.put_object(DELETED, f"{self._deletions:016}", {"numbers": numbers})
+        oldest = max(0, self._deletions - DELETED_MAX)
+        self._write("DELETE FROM objects WHERE kind = ? AND name <= ?", DELETED, f"{oldest:016}")
+
+    def deleted_queues(self) -> set[int]:
+        """The numbers of queues that were deleted last."""
+        numbers = (body.get("numbers") for body in self.objects(DELETED).values())
+        return {int(number) for some in numbers if isinstance(some, list) for number in some}
 
     def bindings(self) -> list[Binding]:
         rows = self._read("SELECT vhost, source, kind, destination, routing_key, arguments FROM bindings")

@@ -340,3 +340,24 @@ def test_a_file_of_the_first_format_is_brought_up(path: Path) -> None:
         assert store.vhosts() == ["kept"]
         assert store.exchanges() == []
         assert store.objects("link") == {}
+
+
+def test_what_was_deleted_is_known_and_no_more_of_it_than_needed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.store.definitions.DELETED_MAX", 2)
+    store = Store(path)
+    fill(store)
+    queues = [Queue("/", name) for name in "abc"] + [Queue("other", name) for name in "de"]
+    for queue in queues:
+        with store.transaction():
+            store.put_queue(queue)
+    for queue in queues[:3]:
+        with store.transaction():
+            store.delete_queue(queue.vhost, queue.name)
+    store.close()
+    store = Store(path)
+    assert store.deleted_queues() == {queue.number for queue in queues[1:3]}
+    with store.transaction():
+        store.delete_vhost("other")
+        store.delete_queue("/", "never there")
+    assert store.deleted_queues() == {queue.number for queue in queues[2:]}
+    store.close()

@@ -311,19 +311,21 @@ impl Broker {
         }
     }
 
-    /// Messages on disk of queues that nobody has declared.
-    pub fn unclaimed(&self) -> u64 {
+    /// Queues on disk that nobody has declared, with their messages.
+    pub fn unclaimed(&self) -> Vec<(u64, u64)> {
         let found = self.store.iter().flat_map(|store| &store.found);
-        found.filter(|found| found.queue_no <= DECLARED_MAX).map(|found| found.messages).sum()
+        found.filter(|found| found.queue_no <= DECLARED_MAX).map(|found| (found.queue_no, found.messages)).collect()
     }
 
-    /// Everything that exists has been declared: what is on disk for others goes.
-    pub fn drop_unclaimed(&mut self) {
+    /// Everything that exists has been declared, and these queues were deleted: what they have on disk goes. What is
+    /// there of others nobody can account for: it stays.
+    pub fn drop_unclaimed(&mut self, deleted: &[u64]) {
         let Some(store) = &mut self.store else { return };
-        let (gone, own) =
-            std::mem::take(&mut store.found).into_iter().partition(|found| found.queue_no <= DECLARED_MAX);
-        store.found = own;
-        store.found_ids.retain(|ids| ids.barrier_no > DECLARED_MAX);
+        let (gone, left) =
+            std::mem::take(&mut store.found).into_iter().partition(|found| deleted.contains(&found.queue_no));
+        store.found = left;
+        let is_known = |number| number > DECLARED_MAX || store.found.iter().any(|found| found.queue_no == number);
+        store.found_ids.retain(|ids| is_known(ids.barrier_no));
         let gone: Vec<RecoveredQueue> = gone;
         gone.into_iter().for_each(|found| self.forget_queue(found.queue_no));
     }
