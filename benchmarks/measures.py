@@ -23,6 +23,7 @@ from answers import answers
 from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, all_of, at_most, medians, row
 from clients import clients
 from conversations import conversations
+from instances import instances
 from kept import backlog, streams
 from managed import events, pages, statistics
 from network import network
@@ -311,6 +312,7 @@ MEASURES = (
     Measure("streams", streams, False, "appending to a stream, reading it back, and taps"),
     Measure("columns", columns, False, "messages of a stream as Arrow, beside Parquet"),
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
+    Measure("instances", instances, False, "a service of three instances, two of them killed"),
     Measure("answers", answers, False, "how soon a publisher is answered, by its node or by its consumer"),
     Measure("tls", conversations, False, "short conversations over mutual TLS: sessions taken up again, a pool"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel and federation"),

@@ -54,6 +54,9 @@ def compare(
             elif kind == "exchange" and (type_ := known[name].get("type")) != values["type"]:
                 why = f"it is {type_}, not {values['type']}: delete it first, and its bindings with it"
                 steps.append(Step("keep", kind, name, why=why))
+            elif kind == "queue" and _lacks(values, known[name]):
+                why = "it has not all of the arguments: delete it first, and its messages with it"
+                steps.append(Step("keep", kind, name, why=why))
             elif kind in ("uplink", "route", "relay") and (why := _difference(values, known[name])):
                 steps.append(Step("change", kind, name, values, why))
     if prune:
@@ -84,7 +87,10 @@ def _wanted(member: Member) -> dict[str, dict[str, Mapping[str, Any]]]:
     }
     return {
         "exchange": {name: {"type": type_, "durable": True} for name, type_ in member.exchanges.items()},
-        "queue": {name: {"durable": True} for name in member.queues},
+        "queue": {
+            name: {"durable": True, **({"arguments": arguments} if arguments else {})}
+            for name, arguments in member.queues.items()
+        },
         "binding": dict(bindings),
         "uplink": {str(link["name"]): _without_name(to_table(link_of(link))) for link in member.links},
         "route": {str(route["name"]): _without_name(to_table(route_of(route))) for route in member.routes},
@@ -100,6 +106,12 @@ def _name(kind: str, row: Row) -> str:
     if kind == "binding":
         return f"{row['source']} -> {row['destination']} : {row.get('routing_key') or ''}"
     return str(row["name"])
+
+
+def _lacks(values: Mapping[str, Any], row: Row) -> bool:
+    """Was a queue made without some of these arguments?"""
+    known = row.get("arguments") or {}
+    return any(known.get(name) != value for name, value in values.get("arguments", {}).items())
 
 
 def _difference(values: Mapping[str, Any], row: Row) -> str:

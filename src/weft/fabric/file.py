@@ -71,7 +71,8 @@ class Member:
     zone: str = ""
     uptime: float = 0.99
     exchanges: Mapping[str, str] = field(default_factory=dict)
-    queues: tuple[str, ...] = ()
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Their arguments, by their names."""
     bindings: tuple[Binding, ...] = ()
     links: tuple[Mapping[str, Any], ...] = ()
     """As `weft.federation.link_of` takes them."""
@@ -294,7 +295,7 @@ class _Reader:
             **words,
             uptime=float(uptime),
             exchanges={str(key): str(value) for key, value in exchanges.items()},
-            queues=tuple(_texts(f"nodes.{name}.queues", table.get("queues", []))),
+            queues=_queues(f"nodes.{name}.queues", table.get("queues", [])),
             bindings=tuple(
                 _binding(name, text) for text in _texts(f"nodes.{name}.bindings", table.get("bindings", []))
             ),
@@ -371,6 +372,15 @@ def _check_ports(members: Iterable[Member]) -> None:
         if place in taken:
             raise ConfigError(f"{taken[place]} and {member.name} both listen on {place}")
         taken[place] = member.name
+
+
+def _queues(where: str, value: object) -> dict[str, dict[str, Any]]:
+    """Names, or a table of names and the arguments of each."""
+    if not isinstance(value, dict):
+        return {name: {} for name in _texts(where, value)}
+    if not all(isinstance(arguments, dict) for arguments in value.values()):
+        raise ConfigError(f"{where} is a list of names, or a table of names and arguments")
+    return {str(name): dict(arguments) for name, arguments in value.items()}
 
 
 def _check_gateways(members: Mapping[str, Member]) -> None:

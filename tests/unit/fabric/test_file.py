@@ -202,6 +202,23 @@ def test_the_management_of_a_broker_is_a_key_of_its_link() -> None:
         read(body.replace("http://h", "h"))
 
 
+def test_queues_may_have_arguments() -> None:
+    body = "[nodes.a]\nlisten='h:1'\nqueues={ orders={ x-barrier='message-id' }, plain={} }"
+    member = read(body).members["a"]
+    made = {step.name: step.values for step in compare(member, NOTHING)}
+    assert made == {
+        "orders": {"durable": True, "arguments": {"x-barrier": "message-id"}},
+        "plain": {"durable": True},
+    }
+    rows = [{"name": "plain"}, {"name": "orders", "arguments": {"x-barrier": "message-id", "x-expires": 5}}]
+    assert compare(member, {**NOTHING, "queue": rows}) == []
+    [step] = compare(member, {**NOTHING, "queue": [rows[0], {"name": "orders", "arguments": {}}]})
+    assert (step.action, step.name) == ("keep", "orders")
+    for wrong in ("queues={ orders=5 }", "queues='orders'", "queues=[5]"):
+        with pytest.raises(ConfigError, match="queues"):
+            read(f"[nodes.a]\nlisten='h:1'\n{wrong}")
+
+
 def test_relays_are_made_with_their_parts_and_go_with_them() -> None:
     body = "[nodes.a]\nlisten='h:1'\n[nodes.b]\nlisten='h:2'\n[[relays]]\nfrom='a'\nto='b'\nexchange='news'"
     fabric = read(body)
