@@ -265,7 +265,7 @@ impl Engine {
 
     /// Everything that exists has been declared, and queues with these numbers were deleted: what they have goes.
     fn drop_unclaimed(&mut self, deleted: Vec<u64>) {
-        self.native.broker.drop_unclaimed(&deleted);
+        self.native.broker.drop_unclaimed(deleted);
     }
 
     /// Prepared transactions: (global id, virtual host, user, when in ms since 1970, messages, deliveries, bytes).

@@ -319,10 +319,11 @@ impl Broker {
 
     /// Everything that exists has been declared, and these queues were deleted: what they have on disk goes. What is
     /// there of others nobody can account for: it stays.
-    pub fn drop_unclaimed(&mut self, deleted: &[u64]) {
+    pub fn drop_unclaimed(&mut self, mut deleted: Vec<u64>) {
         let Some(store) = &mut self.store else { return };
-        let (gone, left) =
-            std::mem::take(&mut store.found).into_iter().partition(|found| deleted.contains(&found.queue_no));
+        deleted.sort_unstable();
+        let is_deleted = |found: &RecoveredQueue| deleted.binary_search(&found.queue_no).is_ok();
+        let (gone, left) = std::mem::take(&mut store.found).into_iter().partition(is_deleted);
         store.found = left;
         let is_known = |number| number > DECLARED_MAX || store.found.iter().any(|found| found.queue_no == number);
         store.found_ids.retain(|ids| is_known(ids.barrier_no));
