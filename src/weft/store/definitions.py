@@ -61,7 +61,7 @@ class Store:
         self._database, self.is_new = open_database(path)
         self._is_synced = True
         self._log: int | None = None
-        self._deletions = max(map(int, self.objects(DELETED)), default=0)
+        self._deletions = max((int(name) for name in self.objects(DELETED) if name.isdecimal()), default=0)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -270,7 +270,7 @@ class Store:
     def deleted_queues(self) -> set[int]:
         """The numbers of queues that were deleted last."""
         numbers = (body.get("numbers") for body in self.objects(DELETED).values())
-        return {int(number) for some in numbers if isinstance(some, list) for number in some}
+        return {number for some in numbers if isinstance(some, list) for number in some if isinstance(number, int)}
 
     def bindings(self) -> list[Binding]:
         rows = self._read("SELECT vhost, source, kind, destination, routing_key, arguments FROM bindings")
