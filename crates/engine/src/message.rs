@@ -390,7 +390,7 @@ mod tests {
     fn another_head_leaves_the_body_where_it_is() {
         let names: (Name, Name) = (Name::from(&b""[..]), Name::from(&b"q"[..]));
         let body = Body::new(Rc::from(pattern(1_000)), 0..1_000);
-        let charge = crate::memory::Ledger::new(1 << 20).account().charge(1_000);
+        let charge = Ledger::new(1 << 20).account().charge(1_000);
         let message = Message::new(Kind::Amqp091, names, Traits::default(), 0..0, body, charge);
         let annotated = message.with_head(Kind::Amqp091, Box::from(*b"a trace"));
         assert_eq!(annotated.head(), b"a trace");
