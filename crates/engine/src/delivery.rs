@@ -84,17 +84,8 @@ impl Pump<'_> {
         if !queue.is_limited() {
             return;
         }
-        let now_ns = self.broker.now_ns;
-        while let Some(queue) = self.broker.queues.get_mut(id).filter(|queue| queue.drops_head()) {
-            // One that has become the head after its time dies of that, and leaves its place to another.
-            let (entry, reason) = match queue.pop_expired(now_ns) {
-                Some(entry) => (entry, Reason::Expired),
-                None => match queue.pop_excess() {
-                    Some(entry) => (entry, Reason::MaxLen),
-                    None => return,
-                },
-            };
-            self.broker.died(id, entry, reason);
+        while let Some(entry) = self.broker.queues.get_mut(id).and_then(Queue::pop_excess) {
+            self.broker.died(id, entry, Reason::MaxLen);
         }
     }
 

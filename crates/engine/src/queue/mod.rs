@@ -386,17 +386,14 @@ impl Queue {
         self.settings.length_max.is_some() || self.settings.length_bytes_max.is_some()
     }
 
-    /// Is the queue longer than it may be, and drops its head then?
-    #[inline]
-    pub fn drops_head(&self) -> bool {
-        let is_over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
-            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() > max);
-        is_over && self.settings.overflow == Overflow::DropHead
-    }
-
-    /// The head, which is one too many.
+    /// The head, if the queue is longer than it may be and drops heads.
     #[inline]
     pub fn pop_excess(&mut self) -> Option<Entry> {
+        let over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
+            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() > max);
+        if !over || self.settings.overflow != Overflow::DropHead {
+            return None;
+        }
         let entry = self.ready.pop_front()?;
         self.counters.dropped += 1;
         Some(entry)
