@@ -10,7 +10,7 @@ use weft_engine::conn::ConnId;
 use weft_engine::event::Event;
 use weft_engine::queue::Settings;
 use weft_engine::{Limits, signal};
-use weft_journal::{Config, SimDisk, recover};
+use weft_journal::{Config, Operation, SimDisk, recover};
 use weft_sim::client::{opening, write_publish};
 use weft_sim::controller::VHOST;
 use weft_sim::node::WALL_NS;
@@ -322,6 +322,21 @@ fn flooded(disk: &SimDisk) -> (Node, Client, usize) {
     (node, client, sent)
 }
 
+/// Lets the disk do all that there is for it.
+fn work_off(node: &mut Node, disk: &SimDisk) {
+    loop {
+        let jobs = node.engine.poll_disk();
+        if jobs.is_empty() {
+            return;
+        }
+        for mut job in jobs {
+            job.run(disk);
+            node.engine.disk_done(job);
+            node.settle();
+        }
+    }
+}
+
 /// What a client was told about being held back.
 fn told(client: &mut Client, node: &mut Node) -> Vec<&'static str> {
     client.read(node).iter().map(|item| item.method().name()).filter(|name| name.contains("blocked")).collect()
@@ -332,17 +347,7 @@ fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
     let disk = SimDisk::new(7);
     let (mut node, mut client, sent) = flooded(&disk);
     assert!((8 << 20..24 << 20).contains(&sent), "{sent}");
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            break;
-        }
-        for mut job in jobs {
-            job.run(&disk);
-            node.engine.disk_done(job);
-            node.settle();
-        }
-    }
+    work_off(&mut node, &disk);
     assert!(!node.peers[&client.conn].paused, "the disk has everything");
     assert!(told(&mut client, &mut node).is_empty(), "that was the pace of the disk, and no news");
 }
@@ -363,6 +368,32 @@ fn a_publisher_is_told_of_a_disk_that_is_slow_for_long_or_refuses() {
     }
     node.settle();
     assert_eq!(told(&mut client, &mut node), ["connection.blocked"], "an alarm is told at once");
+}
+
+#[test]
+fn what_the_disk_does_not_give_back_comes_once_it_does() {
+    let disk = SimDisk::new(7);
+    let (mut node, client, sent) = flooded(&disk);
+    work_off(&mut node, &disk);
+    node.close(client.conn);
+    let mut consumer = Client::connect(&mut node);
+    let window = deliveries(&consumer.consume(&mut node, "q", "c", true));
+    // Each try fails, a second apart, and the alarm is told once.
+    for _ in 0..3 {
+        disk.fail_next(Operation::Read, std::io::ErrorKind::Other);
+        node.advance_ms(1_000);
+        work_off(&mut node, &disk);
+        assert_eq!(deliveries(&consumer.read(&mut node)), 0);
+    }
+    let alarms = |node: &Node| -> Vec<bool> {
+        let raised = |event: &Event| if let Event::ReadAlarm { raised, .. } = event { Some(*raised) } else { None };
+        node.events.iter().filter_map(raised).collect()
+    };
+    assert_eq!(alarms(&node), [true]);
+    node.advance_ms(1_000);
+    work_off(&mut node, &disk);
+    assert_eq!(window + deliveries(&consumer.read(&mut node)), sent / 1_000);
+    assert_eq!(alarms(&node), [true, false]);
 }
 
 #[test]
