@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -55,9 +54,6 @@ NUMBERS_PER_LIFE = 2**40
 """Messages that a node numbers between two starts, at most: a million a second for twelve days."""
 NS_PER_MS = 1_000_000
 TABLES = ("connections", "consumers", "queues", "streams", "exchanges", "links")
-
-# Whoever embeds a node decides whether anything of what it tells is printed; `weft up` does.
-logging.getLogger("weft").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)

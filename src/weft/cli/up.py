@@ -72,7 +72,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the node until it is told to end."""
     configuration = configure(options)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     _allow_many_sockets()
     keep_buffers()
     _log_lines()
