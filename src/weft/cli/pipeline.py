@@ -262,8 +262,6 @@ def _tier(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from weft.pipeline.audit import Search, find, replay
 
-    if options.rate < 1:
-        raise ConfigError("--rate is a number of messages per second, 1 or more")
     if any("=" not in word for word in options.header):
         raise ConfigError("--header is NAME=VALUE")
     headers = dict(word.partition("=")[::2] for word in options.header)
