@@ -59,7 +59,9 @@ async def crawl(url: str | None) -> Found:
         more = await asyncio.gather(*(_visit(found, places, gate, *each) for each in wave.items()))
         pending = {name: place for told in more for name, place in told.items()}
     for link in found.links:
-        found.nodes.setdefault(link["to"] or link["address"], {"url": link["address"], "error": "not a weft node"})
+        # Who answers is known once a link was up: a node of another make, or one that was never reached.
+        error = "not a weft node" if link["to"] else "not reached"
+        found.nodes.setdefault(link["to"] or link["address"], {"url": link["address"], "error": error})
     for name, facts in found.nodes.items():
         facts.update(places.get(name, {}))
     return found

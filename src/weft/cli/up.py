@@ -118,6 +118,8 @@ async def _serve(configuration: Configuration, config_path: Path | None, *, stan
         for listener in node.listeners:
             for endpoint in listener.endpoints:
                 _say(f"listening on {endpoint} ({'amqps' if listener.tls else 'amqp'})")
+        if configuration.http is not None:
+            _say(f"management on {_web(configuration.http, node.http_port)}")
         _say(f"data in {configuration.data_dir}")
         _tell_recovered(node.recovered())
         # What start-up made stays for good, and connections come and go without cycles: the collector has little to do.
@@ -128,6 +130,10 @@ async def _serve(configuration: Configuration, config_path: Path | None, *, stan
         await end.wait()
         _say("draining")
     return 0
+
+
+def _web(place: Listen, port: int) -> str:
+    return f"{'http' if place.tls_cert is None else 'https'}://{replace(place.endpoint, port=port)}"
 
 
 async def _start(node: Node, end: asyncio.Event, *, standby: bool) -> bool:

@@ -721,7 +721,7 @@ CLASSES = (
         ),
         events=(
             EventKind("up", "info", "It is there."),
-            EventKind("gone", "warning", "It is not heard any more."),
+            EventKind("gone", "info", "It has ended, or is not heard any more: instances come and go with the work."),
             EventKind("scaled", "info", "Instances of the service were started or stopped."),
             EventKind("advised", "warning", "Instances should be started or stopped; nobody was told to."),
         ),

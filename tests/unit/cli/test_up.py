@@ -81,11 +81,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_it_says_what_it_is_where_it_listens_and_where_its_data_is(start: Start, tmp_path: Path) -> None:
-    running = start("--name", "edge")
+    config = tmp_path / "http.toml"
+    config.write_text('[http]\naddress = "127.0.0.1:0"\n')
+    running = start("--name", "edge", "--config", str(config))
     assert running.lines[0].startswith("weft edge version ")
     assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+ \(amqp\)", running.lines[1])
-    assert running.lines[2] == f"data in {tmp_path / 'data'}"
-    assert running.lines[3].startswith("ready")
+    assert re.fullmatch(r"management on http://127\.0\.0\.1:[1-9]\d*", running.lines[2])
+    assert running.lines[3] == f"data in {tmp_path / 'data'}"
+    assert running.lines[4].startswith("ready")
     assert running.ready_after_s < 5  # under a second on a machine that does nothing else
 
 
