@@ -322,21 +322,6 @@ fn flooded(disk: &SimDisk) -> (Node, Client, usize) {
     (node, client, sent)
 }
 
-/// Lets the disk do all that there is for it.
-fn work_off(node: &mut Node, disk: &SimDisk) {
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return;
-        }
-        for mut job in jobs {
-            job.run(disk);
-            node.engine.disk_done(job);
-            node.settle();
-        }
-    }
-}
-
 /// What a client was told about being held back.
 fn told(client: &mut Client, node: &mut Node) -> Vec<&'static str> {
     client.read(node).iter().map(|item| item.method().name()).filter(|name| name.contains("blocked")).collect()
@@ -347,7 +332,7 @@ fn a_flood_that_nobody_waits_for_still_waits_for_the_disk() {
     let disk = SimDisk::new(7);
     let (mut node, mut client, sent) = flooded(&disk);
     assert!((8 << 20..24 << 20).contains(&sent), "{sent}");
-    work_off(&mut node, &disk);
+    node.run_disk(&disk);
     assert!(!node.peers[&client.conn].paused, "the disk has everything");
     assert!(told(&mut client, &mut node).is_empty(), "that was the pace of the disk, and no news");
 }
@@ -374,7 +359,7 @@ fn a_publisher_is_told_of_a_disk_that_is_slow_for_long_or_refuses() {
 fn what_the_disk_does_not_give_back_comes_once_it_does() {
     let disk = SimDisk::new(7);
     let (mut node, client, sent) = flooded(&disk);
-    work_off(&mut node, &disk);
+    node.run_disk(&disk);
     node.close(client.conn);
     let mut consumer = Client::connect(&mut node);
     let window = deliveries(&consumer.consume(&mut node, "q", "c", true));
@@ -382,7 +367,7 @@ fn what_the_disk_does_not_give_back_comes_once_it_does() {
     for _ in 0..3 {
         disk.fail_next(Operation::Read, std::io::ErrorKind::Other);
         node.advance_ms(1_000);
-        work_off(&mut node, &disk);
+        node.run_disk(&disk);
         assert_eq!(deliveries(&consumer.read(&mut node)), 0);
     }
     let alarms = |node: &Node| -> Vec<bool> {
@@ -391,7 +376,7 @@ fn what_the_disk_does_not_give_back_comes_once_it_does() {
     };
     assert_eq!(alarms(&node), [true]);
     node.advance_ms(1_000);
-    work_off(&mut node, &disk);
+    node.run_disk(&disk);
     assert_eq!(window + deliveries(&consumer.read(&mut node)), sent / 1_000);
     assert_eq!(alarms(&node), [true, false]);
 }

@@ -47,7 +47,7 @@ fn filled(disk: &SimDisk) -> Node {
         client.publish_with(&mut node, "", "q", &durable, format!("{number}").as_bytes());
     }
     node.close(client.conn);
-    write(&mut node, disk);
+    node.run_disk(disk);
     node
 }
 
@@ -55,23 +55,6 @@ fn destination(name: &str) -> Node {
     let mut node = node(name);
     fill(&mut node, "here", 0);
     node
-}
-
-/// The disk does what it is asked; false if that was nothing.
-fn write(node: &mut Node, disk: &SimDisk) -> bool {
-    let mut busy = false;
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return busy;
-        }
-        for mut job in jobs {
-            job.run(disk);
-            node.engine.disk_done(job);
-        }
-        node.settle();
-        busy = true;
-    }
 }
 
 /// A destination dials the source and pulls.
@@ -86,7 +69,7 @@ fn pull(from: &mut Node, source: &mut Node) -> Wire {
 /// Everything moves until nothing does.
 fn calm(source: &mut Node, disk: &SimDisk, ends: &mut [(&mut Node, Wire)]) {
     loop {
-        let mut busy = write(source, disk);
+        let mut busy = source.run_disk(disk);
         for (node, wire) in ends.iter_mut() {
             busy |= wire.carry_once(node, source);
         }
@@ -114,7 +97,7 @@ fn a_source_that_dies_at_any_instant_doubles_nothing() {
             steps_seen += u64::from(match step % 3 {
                 0 => to_b.carry_once(&mut b, &mut a),
                 1 => to_c.carry_once(&mut c, &mut a),
-                _ => write(&mut a, &disk),
+                _ => a.run_disk(&disk),
             });
         }
         match power {
@@ -145,7 +128,7 @@ fn a_link_that_is_cut_at_any_instant_doubles_nothing() {
         let to_b = pull(&mut b, &mut a);
         for _ in 0..steps {
             to_b.carry_once(&mut b, &mut a);
-            write(&mut a, &disk);
+            a.run_disk(&disk);
         }
         let unheard = a.take_output(to_b.listener);
         b.feed(to_b.dialler, &unheard);
@@ -169,7 +152,7 @@ fn a_destination_that_does_not_come_back_is_waited_for_so_long_and_no_longer() {
     let to_b = pull(&mut b, &mut a);
     while a.queue("q").1 < CREDIT as usize {
         to_b.carry_once(&mut b, &mut a);
-        write(&mut a, &disk);
+        a.run_disk(&disk);
     }
     // The source has sent as many as it may, and hears no more of them.
     a.take_output(to_b.listener);

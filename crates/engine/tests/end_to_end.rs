@@ -236,20 +236,6 @@ fn on_disk(disk: &SimDisk) -> Node {
     node
 }
 
-fn write(node: &mut Node, disk: &SimDisk) {
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return;
-        }
-        for mut job in jobs {
-            job.run(disk);
-            node.engine.disk_done(job);
-        }
-        node.settle();
-    }
-}
-
 #[test]
 fn no_batch_and_no_disk_stand_between_a_consumer_and_its_publisher() {
     let disk = SimDisk::new(1);
@@ -269,7 +255,7 @@ fn no_batch_and_no_disk_stand_between_a_consumer_and_its_publisher() {
     publisher.publish_with(&mut node, "", "q", &durable, b"x");
     consumer.ack(&mut node, 0, true);
     assert_eq!(confirms(&publisher.read(&mut node)), ["+5", "+6"], "an ack for all would speak for the first");
-    write(&mut node, &disk);
+    node.run_disk(&disk);
     assert_eq!(confirms(&publisher.read(&mut node)), ["+1"]);
     // What other queues keep is waited for.
     for queue in ["q", "kept"] {
@@ -278,7 +264,7 @@ fn no_batch_and_no_disk_stand_between_a_consumer_and_its_publisher() {
     publisher.publish_with(&mut node, "amq.fanout", "", &durable, b"x");
     consumer.ack(&mut node, 0, true);
     assert!(publisher.read(&mut node).is_empty(), "one of its queues wants the disk");
-    write(&mut node, &disk);
+    node.run_disk(&disk);
     assert_eq!(confirms(&publisher.read(&mut node)), ["+7"]);
     assert_eq!(node.queue("kept").0, 2);
 }
@@ -291,14 +277,14 @@ fn what_its_publisher_still_keeps_is_not_kept_by_a_node() {
     let durable = Properties { delivery_mode: Some(2), ..Properties::default() };
     publisher.publish_with(&mut node, "", "q", &durable, b"waits");
     careless.publish_with(&mut node, "", "q", &durable, b"does not");
-    write(&mut node, &disk);
+    node.run_disk(&disk);
     disk.kill();
     let mut again = on_disk(&disk);
     // Its publisher was never answered, and sends it again: then it is there once.
     assert_eq!(again.queue("q").0, 1);
     let mut consumer = Client::connect(&mut again);
     consumer.consume(&mut again, "q", "c", true);
-    write(&mut again, &disk);
+    again.run_disk(&disk);
     let said = consumer.read(&mut again);
     assert_eq!(pair::texts(&said), ["does not"]);
 }

@@ -47,21 +47,6 @@ fn node_on(disk: &SimDisk, now_ns: u64, retention: Retention) -> Node {
     node
 }
 
-/// Runs disk jobs until there are none.
-fn run_disk(node: &mut Node, disk: &SimDisk) {
-    loop {
-        let jobs = node.engine.poll_disk();
-        if jobs.is_empty() {
-            return;
-        }
-        for mut job in jobs {
-            job.run(disk);
-            node.engine.disk_done(job);
-            node.settle();
-        }
-    }
-}
-
 /// Begins to read: a client with a prefetch, from a place on.
 fn read_from(node: &mut Node, start: &str, prefetch: u16, name: Option<&str>) -> (Client, Vec<Item>) {
     let mut client = Client::connect(node);
@@ -108,7 +93,7 @@ fn read_all(node: &mut Node, disk: &SimDisk) -> BTreeMap<u64, String> {
     let (mut client, said) = read_from(node, "first", 10, None);
     let (mut found, mut came) = (BTreeMap::new(), deliveries(&said));
     loop {
-        run_disk(node, disk);
+        node.run_disk(disk);
         came.extend(deliveries(&client.read(node)));
         let Some((tag, ..)) = came.last().cloned() else { break };
         for (_, offset, body) in came.drain(..) {
@@ -168,7 +153,7 @@ fn a_reader_sees_nothing_that_a_crash_could_take_back() {
     let mut writer = Client::connect(&mut node);
     writer.publish(&mut node, "", "log", b"transient, and kept all the same");
     assert!(deliveries(&reader.read(&mut node)).is_empty(), "the disk has not answered");
-    run_disk(&mut node, &disk);
+    node.run_disk(&disk);
     assert_eq!(offsets(&reader.read(&mut node)), [0]);
     disk.crash();
     let mut node = node_on(&disk, 2, Retention::default());
@@ -181,7 +166,7 @@ fn what_a_tap_copies_is_written_in_company_and_shown_a_moment_later() {
     let mut node = node_on(&disk, 1, Retention::default());
     let (mut reader, _) = read_from(&mut node, "first", 100, None);
     let mut writer = Client::connect(&mut node);
-    run_disk(&mut node, &disk);
+    node.run_disk(&disk);
     for number in 0..20 {
         writer.publish(&mut node, "", "flow", format!("{number}").as_bytes());
     }
@@ -198,12 +183,12 @@ fn what_a_tap_copies_is_written_in_company_and_shown_a_moment_later() {
     assert_eq!(offsets(&reader.read(&mut node)), (0..20).collect::<Vec<_>>());
     writer.publish(&mut node, "", "flow", b"goes with the next");
     writer.publish(&mut node, "", "log", b"which hurries");
-    run_disk(&mut node, &disk);
+    node.run_disk(&disk);
     assert_eq!(offsets(&reader.read(&mut node)), [20, 21]);
     writer.publish(&mut node, "", "flow", b"while a timer is set for one that is safe by now");
     for _ in 0..4 {
         node.advance_ms(10);
-        run_disk(&mut node, &disk);
+        node.run_disk(&disk);
     }
     assert_eq!(offsets(&reader.read(&mut node)), [22]);
     disk.crash();
@@ -219,11 +204,11 @@ fn a_named_reader_goes_on_where_it_was_over_a_crash() {
     for number in 0..30 {
         writer.publish(&mut node, "", "log", format!("{number}").as_bytes());
     }
-    run_disk(&mut node, &disk);
+    node.run_disk(&disk);
     for round in 0..3 {
         let (mut reader, said) = read_from(&mut node, "first", 5, Some("one"));
         let mut came = deliveries(&said);
-        run_disk(&mut node, &disk);
+        node.run_disk(&disk);
         came.extend(deliveries(&reader.read(&mut node)));
         assert_eq!(
             came.iter().map(|(_, offset, _)| *offset).collect::<Vec<_>>(),
@@ -231,7 +216,7 @@ fn a_named_reader_goes_on_where_it_was_over_a_crash() {
         );
         // All but the last of them: it comes again.
         reader.ack(&mut node, came[3].0, true);
-        run_disk(&mut node, &disk);
+        node.run_disk(&disk);
         disk.kill();
         node = node_on(&disk, 2 + round, Retention::default());
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use weft_engine::conn::ConnId;
 use weft_engine::event::Event;
 use weft_engine::{Engine, Limits, signal};
+use weft_journal::SimDisk;
 
 use crate::controller::Controller;
 
@@ -163,6 +164,23 @@ impl Node {
     pub fn advance_by(&mut self, ns: u64) -> u32 {
         self.now_ns = self.now_ns.saturating_add(ns);
         self.engine.advance(self.now_ns, WALL_NS.saturating_add(self.now_ns))
+    }
+
+    /// Lets a disk do all that there is for it; false if that was nothing.
+    pub fn run_disk(&mut self, disk: &SimDisk) -> bool {
+        let mut busy = false;
+        loop {
+            let jobs = self.engine.poll_disk();
+            if jobs.is_empty() {
+                return busy;
+            }
+            for mut job in jobs {
+                job.run(disk);
+                self.engine.disk_done(job);
+                self.settle();
+            }
+            busy = true;
+        }
     }
 
     /// The peer's socket is gone.
