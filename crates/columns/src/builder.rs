@@ -38,6 +38,8 @@ pub struct Builder {
     constants: Constants,
     wants: Wants,
     wants_body: bool,
+    /// Bytes of text that every row has besides its own.
+    constant_bytes: usize,
     buffers: Vec<Buffer>,
     /// Which of the columns every message has its own value of.
     own: Vec<usize>,
@@ -54,12 +56,18 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For these columns, in this order.
+    /// For these columns, in this order; each at most once.
     pub fn new(columns: &[Column], constants: Constants) -> Self {
         let wants_body = columns.contains(&Column::Body) || columns.contains(&Column::BodyBytes);
+        let constant_bytes = |column: &Column| match column {
+            Column::Stream => constants.stream.len(),
+            Column::Origin | Column::Trace => constants.origin.len(),
+            _ => 0,
+        };
         Self {
             columns: columns.to_vec(),
             schema: schema(columns),
+            constant_bytes: columns.iter().map(constant_bytes).sum(),
             constants,
             wants: Wants::of(columns),
             wants_body,
@@ -126,7 +134,7 @@ impl Builder {
         self.settle();
         self.last_is_amqp10 = row.is_amqp10;
         let head_bytes = if self.wants.any() { row.head.len() } else { 0 };
-        self.last_bytes = row.exchange.len() + row.routing_key.len() + head_bytes;
+        self.last_bytes = row.exchange.len() + row.routing_key.len() + head_bytes + self.constant_bytes;
         let facts = match (self.wants.any(), row.is_amqp10) {
             (false, _) => Facts::default(),
             (true, false) => amqp091::facts(row.head, self.wants),

@@ -7,10 +7,11 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
 };
 use arrow_array::{
-    Array, BinaryArray, BooleanArray, LargeBinaryArray, LargeStringArray, MapArray, StringArray, StringViewArray,
+    Array, BinaryArray, BinaryViewArray, BooleanArray, LargeBinaryArray, LargeStringArray, MapArray, StringArray,
+    StringViewArray,
 };
 use arrow_schema::{DataType, TimeUnit};
 
@@ -48,6 +49,7 @@ impl<'a> Texts<'a> {
 pub(crate) enum Bytes<'a> {
     Small(&'a BinaryArray),
     Large(&'a LargeBinaryArray),
+    View(&'a BinaryViewArray),
     Texts(Texts<'a>),
 }
 
@@ -56,6 +58,7 @@ impl<'a> Bytes<'a> {
         match array?.data_type() {
             DataType::Binary => array?.as_binary_opt().map(Self::Small),
             DataType::LargeBinary => array?.as_binary_opt().map(Self::Large),
+            DataType::BinaryView => array?.as_binary_view_opt().map(Self::View),
             _ => Texts::of(array).map(Self::Texts),
         }
     }
@@ -64,12 +67,13 @@ impl<'a> Bytes<'a> {
         match self {
             Self::Small(array) => (row < array.len() && array.is_valid(row)).then(|| array.value(row)),
             Self::Large(array) => (row < array.len() && array.is_valid(row)).then(|| array.value(row)),
+            Self::View(array) => (row < array.len() && array.is_valid(row)).then(|| array.value(row)),
             Self::Texts(texts) => texts.get(row).map(str::as_bytes),
         }
     }
 }
 
-/// A column of whole numbers.
+/// A column of whole numbers of at most 63 bits.
 pub(crate) struct Numbers<'a>(Option<&'a dyn Array>);
 
 impl<'a> Numbers<'a> {
@@ -77,6 +81,7 @@ impl<'a> Numbers<'a> {
         match array.map(|array| array.data_type()) {
             None | Some(DataType::Null) => Some(Self(None)),
             Some(DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64) => Some(Self(array)),
+            Some(DataType::UInt8 | DataType::UInt16 | DataType::UInt32) => Some(Self(array)),
             Some(_) => None,
         }
     }
@@ -87,6 +92,9 @@ impl<'a> Numbers<'a> {
             DataType::Int8 => array.as_primitive_opt::<Int8Type>().map(|array| array.value(row).into()),
             DataType::Int16 => array.as_primitive_opt::<Int16Type>().map(|array| array.value(row).into()),
             DataType::Int32 => array.as_primitive_opt::<Int32Type>().map(|array| array.value(row).into()),
+            DataType::UInt8 => array.as_primitive_opt::<UInt8Type>().map(|array| array.value(row).into()),
+            DataType::UInt16 => array.as_primitive_opt::<UInt16Type>().map(|array| array.value(row).into()),
+            DataType::UInt32 => array.as_primitive_opt::<UInt32Type>().map(|array| array.value(row).into()),
             _ => array.as_primitive_opt::<Int64Type>().map(|array| array.value(row)),
         }
     }
@@ -126,7 +134,7 @@ pub(crate) struct Flags<'a>(Option<&'a BooleanArray>);
 
 impl<'a> Flags<'a> {
     pub(crate) fn of(array: Option<&'a dyn Array>) -> Option<Self> {
-        match array {
+        match array.filter(|array| *array.data_type() != DataType::Null) {
             None => Some(Self(None)),
             Some(array) => array.as_boolean_opt().map(|array| Self(Some(array))),
         }
@@ -142,7 +150,7 @@ pub(crate) struct Entries<'a>(Option<(&'a MapArray, Texts<'a>, Texts<'a>)>);
 
 impl<'a> Entries<'a> {
     pub(crate) fn of(array: Option<&'a dyn Array>) -> Option<Self> {
-        let Some(array) = array else { return Some(Self(None)) };
+        let Some(array) = array.filter(|array| *array.data_type() != DataType::Null) else { return Some(Self(None)) };
         let map = array.as_map_opt()?;
         Some(Self(Some((map, Texts::of(Some(&**map.keys()))?, Texts::of(Some(&**map.values()))?))))
     }

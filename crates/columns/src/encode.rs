@@ -138,7 +138,10 @@ impl<'a> Columns<'a> {
             annotations.put(Value::Symbol("x-basic-type"), Value::String(text));
             sections::put_map(&mut out, descriptor::MESSAGE_ANNOTATIONS, annotations.as_map());
         }
-        let id = self.message_id.get(row).or_else(|| self.make_id(row, mapping, &mut scratch.id));
+        let id = match self.message_id.get(row) {
+            Some(id) => Some(id),
+            None => make_id(row, mapping, &mut scratch.id)?,
+        };
         let to = if mapping.addressed { Some(self.target(row, &mut scratch.to)?) } else { None };
         let properties = Properties {
             message_id: id.map(MessageId::String),
@@ -186,13 +189,6 @@ impl<'a> Columns<'a> {
         Ok(header)
     }
 
-    fn make_id<'s>(&self, row: usize, mapping: &Mapping, id: &'s mut String) -> Option<&'s str> {
-        let identity = mapping.identity.as_ref()?;
-        id.clear();
-        let _ = write!(id, "{identity}:{}", mapping.first + row as u64);
-        Some(id)
-    }
-
     /// Where a row goes: its address as it is, or one made of exchange and routing key.
     fn target<'s>(&'s self, row: usize, to: &'s mut String) -> Result<&'s str, NoMessage> {
         if let Some(address) = self.address.get(row).filter(|address| !address.is_empty()) {
@@ -225,6 +221,15 @@ impl<'a> Columns<'a> {
     }
 }
 
+fn make_id<'s>(row: usize, mapping: &Mapping, id: &'s mut String) -> Result<Option<&'s str>, NoMessage> {
+    let Some(identity) = &mapping.identity else { return Ok(None) };
+    let number = mapping.first.checked_add(row as u64);
+    let number = number.ok_or_else(|| NoMessage(format!("row {row}: its number is over {}", u64::MAX)))?;
+    id.clear();
+    let _ = write!(id, "{identity}:{number}");
+    Ok(Some(id))
+}
+
 fn wrong(batch: &RecordBatch, name: &str, wanted: &str) -> NoMessage {
     let found = batch.column_by_name(name).map_or(String::new(), |array| array.data_type().to_string());
     NoMessage(format!("{name} must be {wanted}, not {found}"))
@@ -246,7 +251,10 @@ mod tests {
     use crate::builder::{Builder, Constants};
     use crate::row::Row;
     use crate::schema::Column;
-    use arrow_array::{ArrayRef, Int64Array, StringArray};
+    use arrow_array::{
+        ArrayRef, BinaryArray, BinaryViewArray, Int8Array, Int16Array, Int32Array, Int64Array, LargeBinaryArray,
+        LargeStringArray, NullArray, StringArray, StringViewArray, UInt8Array, UInt16Array, UInt32Array,
+    };
     use std::sync::Arc;
 
     fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
@@ -288,6 +296,41 @@ mod tests {
         }
         let bodies = Bytes::of(read.column_by_name("body").map(|array| &**array)).expect("binary");
         assert_eq!((bodies.get(0), bodies.get(1)), (Some("grüße".as_bytes()), Some(&b""[..])));
+    }
+
+    #[test]
+    fn whatever_type_holds_the_same_makes_the_same() {
+        let (body, ttl_ms) = (texts(&[Some("a")]), || -> ArrayRef { Arc::new(Int64Array::from(vec![7])) });
+        let of = |columns: Vec<(&str, ArrayRef)>| encode_messages(&batch(columns), &Mapping::default());
+        let plain = of(vec![("body", Arc::clone(&body)), ("ttl_ms", ttl_ms())]);
+        assert!(plain.is_ok(), "{plain:?}");
+        let bodies: [ArrayRef; 5] = [
+            Arc::new(BinaryArray::from_vec(vec![b"a"])),
+            Arc::new(LargeBinaryArray::from_vec(vec![b"a"])),
+            Arc::new(BinaryViewArray::from_iter_values([b"a"])),
+            Arc::new(LargeStringArray::from(vec!["a"])),
+            Arc::new(StringViewArray::from(vec!["a"])),
+        ];
+        for body in bodies {
+            let type_ = body.data_type().clone();
+            assert_eq!(of(vec![("body", body), ("ttl_ms", ttl_ms())]), plain, "{type_}");
+        }
+        let numbers: [ArrayRef; 6] = [
+            Arc::new(Int8Array::from(vec![7])),
+            Arc::new(Int16Array::from(vec![7])),
+            Arc::new(Int32Array::from(vec![7])),
+            Arc::new(UInt8Array::from(vec![7])),
+            Arc::new(UInt16Array::from(vec![7])),
+            Arc::new(UInt32Array::from(vec![7])),
+        ];
+        for number in numbers {
+            let type_ = number.data_type().clone();
+            assert_eq!(of(vec![("body", Arc::clone(&body)), ("ttl_ms", number)]), plain, "{type_}");
+        }
+        for name in ["message_id", "creation_time", "priority", "durable", "headers"] {
+            let nothing: ArrayRef = Arc::new(NullArray::new(1));
+            assert_eq!(of(vec![("body", Arc::clone(&body)), ("ttl_ms", ttl_ms()), (name, nothing)]), plain, "{name}");
+        }
     }
 
     #[test]

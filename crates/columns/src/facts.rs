@@ -105,25 +105,23 @@ pub(crate) enum Headers<'a> {
 impl<'a> Headers<'a> {
     /// Calls `each` with every header: key, and value unless it is null. False if there are none to speak of.
     pub(crate) fn each(&self, scratch: &mut String, mut each: impl FnMut(&str, Option<&str>)) -> bool {
+        let mut found = false;
         match self {
-            Self::Absent => return false,
+            Self::Absent => {}
             Self::Table(table) => {
                 for (key, value) in table.iter().filter(|(key, _)| *key != amqp091::TRACE) {
-                    match (std::str::from_utf8(key), value) {
-                        (Ok(key), Value091::LongString(bytes)) if std::str::from_utf8(bytes).is_ok() => {
-                            each(key, std::str::from_utf8(bytes).ok());
-                        }
-                        (key, value) => {
-                            let lossy = String::from_utf8_lossy(key.map_or(&[], str::as_bytes));
-                            scratch.clear();
-                            let some = text::write091(scratch, value);
-                            each(&lossy, some.then_some(scratch));
-                        }
+                    let key = String::from_utf8_lossy(key);
+                    if let Some(text) = plain(value) {
+                        each(&key, Some(text));
+                    } else {
+                        scratch.clear();
+                        let some = text::write091(scratch, value);
+                        each(&key, some.then_some(scratch));
                     }
+                    found = true;
                 }
             }
             Self::Sections { annotations, application } => {
-                let mut count = 0;
                 for (key, value) in amqp10::header_entries(annotations, application) {
                     match value {
                         Value10::String(text) | Value10::Symbol(text) => each(key, Some(text)),
@@ -133,12 +131,11 @@ impl<'a> Headers<'a> {
                             each(key, some.then_some(scratch));
                         }
                     }
-                    count += 1;
+                    found = true;
                 }
-                return count > 0;
             }
         }
-        true
+        found
     }
 
     /// All that the headers are made of: where these bytes are the same, so are the headers.
@@ -149,6 +146,12 @@ impl<'a> Headers<'a> {
             Self::Sections { annotations, application } => (true, annotations, application),
         }
     }
+}
+
+/// What needs no spelling.
+fn plain(value: Value091<'_>) -> Option<&str> {
+    let Value091::LongString(bytes) = value else { return None };
+    std::str::from_utf8(bytes).ok()
 }
 
 /// The headers of the last message. One sender's messages tend to have the same ones, and comparing their bytes costs a

@@ -24,7 +24,7 @@ pub use arrow_array::ffi_stream::FFI_ArrowArrayStream as ArrowStream;
 pub use arrow_array::ffi_stream::RecordBatchStreamReader as ImportedBatches;
 pub use builder::{Builder, Constants, single};
 pub use encode::{Mapping, NoMessage, encode_messages};
-pub use log::{LogStream, Options, find, first_as_ipc, times};
+pub use log::{BATCH_BYTES_MAX, LogStream, Options, find, first_as_ipc, times};
 pub use row::Row;
 pub use schema::{Column, UnknownColumn, schema};
 

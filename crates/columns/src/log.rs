@@ -16,7 +16,7 @@ use crate::schema::Column;
 
 /// No batch is made larger than this, but for a single message: offsets into columns have 31 bits, and text may grow
 /// sixfold when it is spelled as JSON.
-const BATCH_BYTES_MAX: usize = 128 << 20;
+pub const BATCH_BYTES_MAX: usize = 128 << 20;
 
 /// How a range is read.
 #[derive(Clone, Debug)]
@@ -39,7 +39,8 @@ pub struct LogStream {
     builder: Builder,
     batch_rows: usize,
     batch_bytes: usize,
-    done: bool,
+    /// Why the rest cannot be read: told when what could be is.
+    failed: Option<ArrowError>,
 }
 
 impl LogStream {
@@ -51,28 +52,25 @@ impl LogStream {
             builder: Builder::new(&options.columns, options.constants),
             batch_rows: options.batch_rows.max(1),
             batch_bytes: options.batch_bytes.clamp(1, BATCH_BYTES_MAX),
-            done: false,
+            failed: None,
         }
     }
 
-    /// The next batch; `None` at the end.
-    fn pull(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+    /// Reads rows until the batch is full; false if no more can come.
+    fn fill(&mut self) -> Result<bool, ArrowError> {
         if let Some(open) = self.open.take() {
             self.cursor = Some(open().map_err(external)?);
         }
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        let Some(cursor) = &mut self.cursor else { return Ok(false) };
         while self.builder.rows() < self.batch_rows && self.builder.bytes() < self.batch_bytes {
-            let Some(stored) = cursor.next_message().map_err(external)? else {
-                self.cursor = None;
-                break;
-            };
+            let Some(stored) = cursor.next_message().map_err(external)? else { return Ok(false) };
             let position = stored.position;
             if !self.builder.push_stored(&stored) {
                 let told = format!("offset {position} was written by another version of weft");
                 return Err(ArrowError::ExternalError(told.into()));
             }
         }
-        if self.builder.rows() == 0 { Ok(None) } else { self.builder.finish().map(Some) }
+        Ok(true)
     }
 }
 
@@ -80,13 +78,13 @@ impl Iterator for LogStream {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
+        match self.fill() {
+            Ok(true) => {}
+            Ok(false) => self.cursor = None,
+            // After an error nothing more comes.
+            Err(error) => (self.cursor, self.failed) = (None, Some(error)),
         }
-        let next = self.pull().transpose();
-        // After an error nothing more comes.
-        self.done = !matches!(next, Some(Ok(_)));
-        next
+        if self.builder.rows() > 0 { Some(self.builder.finish()) } else { self.failed.take().map(Err) }
     }
 }
 

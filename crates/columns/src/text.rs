@@ -152,7 +152,7 @@ pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     text
 }
 
-/// Seconds that a four-digit year can tell; a time beyond is a number.
+/// Seconds that a four-digit year can tell; a time beyond is null.
 const SECONDS: std::ops::Range<i64> = -62_135_596_800..253_402_300_800;
 
 fn time(out: &mut String, seconds: Option<i64>, ms: i64, json: bool) -> bool {

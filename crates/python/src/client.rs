@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyTuple};
 use weft_client::{
     Client as Native, Ending, Event, Limits, LinkOptions, Login, Manner, Mistake, Place, Settled, Verdict,
 };
-use weft_columns::{Builder, Constants, Row, single};
+use weft_columns::{BATCH_BYTES_MAX, Builder, Constants, Row, single};
 use weft_wire::amqp10::{Reader, TerminusDurability, TerminusExpiryPolicy, Value, writer};
 
 use crate::delivery::Delivery;
@@ -186,6 +186,7 @@ impl Client {
         let mut builder = Builder::new(&log::named(columns.as_deref())?, constants);
         let mut bounds: Option<(u64, u64)> = None;
         while builder.rows() < count_max
+            && builder.bytes() < BATCH_BYTES_MAX
             && let Some(arrived) = self.native.0.take(link)
         {
             let Some(row) = Row::delivered(&arrived.payload, stream) else {

@@ -148,11 +148,16 @@ impl LogReader {
 
 /// The columns of some names; of none, all.
 pub(crate) fn named(names: Option<&[String]>) -> PyResult<Vec<Column>> {
-    let columns: Result<Vec<Column>, _> = match names {
-        Some(names) => names.iter().map(|name| Column::named(name)).collect(),
-        None => Ok(Column::ALL.to_vec()),
-    };
-    columns.map_err(|unknown| PyValueError::new_err(unknown.to_string()))
+    let Some(names) = names else { return Ok(Column::ALL.to_vec()) };
+    let mut columns = Vec::with_capacity(Column::ALL.len());
+    for name in names {
+        let column = Column::named(name).map_err(|unknown| PyValueError::new_err(unknown.to_string()))?;
+        if columns.contains(&column) {
+            return Err(PyValueError::new_err(format!("column {name} is asked for twice")));
+        }
+        columns.push(column);
+    }
+    Ok(columns)
 }
 
 /// What a caller asks of a range.

@@ -48,9 +48,10 @@ pub(crate) fn encode_messages(
 }
 
 fn encode(rows: &Bound<'_, PyAny>, mut mapping: Mapping) -> PyResult<VecDeque<Vec<u8>>> {
-    let capsule = rows
-        .call_method0("__arrow_c_stream__")
+    let stream = rows
+        .getattr("__arrow_c_stream__")
         .map_err(|_| PyTypeError::new_err("rows must have Arrow's C stream interface, as pyarrow's tables do"))?;
+    let capsule = stream.call0()?;
     let pointer = capsule.cast::<PyCapsule>().map_err(PyErr::from)?.pointer_checked(Some(CAPSULE))?;
     // SAFETY: a capsule of this name holds a valid stream (Arrow's PyCapsule interface); taking it leaves an empty one
     // behind, which is what the capsule's owner expects.
@@ -60,7 +61,8 @@ fn encode(rows: &Bound<'_, PyAny>, mut mapping: Mapping) -> PyResult<VecDeque<Ve
         for batch in ImportedBatches::try_new(stream).map_err(|error| error.to_string())? {
             let batch = batch.map_err(|error| error.to_string())?;
             messages.extend(weft_columns::encode_messages(&batch, &mapping).map_err(|error| error.to_string())?);
-            mapping.first += batch.num_rows() as u64;
+            // Beyond the last number a row is refused, if there is another.
+            mapping.first = mapping.first.saturating_add(batch.num_rows() as u64);
         }
         Ok(messages)
     });

@@ -41,3 +41,18 @@ def test_mistakes(columns: dict[str, Any], addressed: bool, said: str) -> None:
 def test_what_is_no_table() -> None:
     with pytest.raises(TypeError, match="Arrow's C stream interface"):
         encode_messages([{"body": b"x"}])
+
+
+def test_a_stream_that_was_taken_says_so() -> None:
+    class Taken:
+        def __arrow_c_stream__(self) -> object:
+            raise ValueError("the stream was taken before")
+
+    with pytest.raises(ValueError, match="the stream was taken before"):
+        encode_messages(Taken())
+
+
+def test_rows_without_a_number_left_are_refused() -> None:
+    table = pa.table({"body": ["a", "b"]})
+    with pytest.raises(ValueError, match="row 1: its number is over 18446744073709551615"):
+        encode_messages(table, identity="job", first=2**64 - 1)

@@ -117,12 +117,28 @@ async def test_what_is_not_there_is_said(node: weft.Node, tmp_path: Path) -> Non
         node.read_log("x")
     with pytest.raises(ValueError, match='no column "x": there are stream, shard'):
         node.read_log("q", columns=["x"])
+    with pytest.raises(ValueError, match="column message_id is asked for twice"):
+        node.read_log("q", columns=["message_id", "body", "message_id"])
     with pytest.raises(Unavailable, match="there is no node's data in"):
         stored_queues(tmp_path / "messages")
     async with weft.Node() as other:
         other.declare_queue("q", durable=True)
         with pytest.raises(LocalProtocolError, match="no stream 'q' in vhost '/'"):
             other.read_log("q")
+
+
+async def test_what_can_be_read_comes_before_why_the_rest_cannot(tmp_path: Path) -> None:
+    async with weft.Node(data_dir=tmp_path) as node:
+        node.declare_queue("s", durable=True, arguments=STREAM)
+        await send(node, "s", *[f"body {number}" for number in range(10)])
+    for segment in (tmp_path / "messages" / "segments").iterdir():
+        segment.write_bytes(segment.read_bytes().replace(b"body 7", b"BODY 7"))
+    reader = pa.RecordBatchReader.from_stream(open_log(tmp_path, "/", "s").read(columns=["body"], batch_rows=5))
+    assert [len(reader.read_next_batch()), len(reader.read_next_batch())] == [5, 2]
+    with pytest.raises(pa.ArrowInvalid, match="offset 7"):
+        reader.read_next_batch()
+    with pytest.raises(StopIteration):
+        reader.read_next_batch()
 
 
 async def test_a_stream_of_a_node_without_a_disk_is_read_from_memory() -> None:
