@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from weft.broker.names import MANAGEMENT, is_reply_to
 from weft.broker.tables import Tables
 from weft.model.errors import Refused
+from weft.model.names import clean_name
 from weft.model.services import GATEWAY_EXCHANGE, SCHEME, impl_name, request_name
 
 DEFAULT_EXCHANGE = ""
@@ -59,35 +60,36 @@ def is_known_topic(tables: Tables, address: str) -> bool:
 
 
 def _plain(tables: Tables, address: str, wants_topic: bool) -> Place:
-    if address in tables.queues and not wants_topic:
-        return Place(queue=address)
-    if address == MANAGEMENT or is_reply_to(address):
-        return Place(exchange=DEFAULT_EXCHANGE, routing_key=address)
-    if address in tables.exchanges:
-        return Place(exchange=address)
+    name = clean_name(address)
+    if name in tables.queues and not wants_topic:
+        return Place(queue=name)
+    if name == MANAGEMENT or is_reply_to(name):
+        return Place(exchange=DEFAULT_EXCHANGE, routing_key=name)
+    if name in tables.exchanges:
+        return Place(exchange=name)
     exchange, slash, key = address.partition("/")
-    if slash and exchange in tables.exchanges:
-        return Place(exchange=exchange, routing_key=key)
+    if slash and clean_name(exchange) in tables.exchanges:
+        return Place(exchange=clean_name(exchange), routing_key=key)
     if wants_topic:
         return Place(exchange=TOPIC_EXCHANGE, routing_key=address)
-    return Place(queue=address, is_missing=True)
+    return Place(queue=name, is_missing=True)
 
 
 def _existing_queue(tables: Tables, rest: str) -> Place:
-    name = _decode(rest)
+    name = clean_name(_decode(rest))
     if name == MANAGEMENT or is_reply_to(name):
         return Place(exchange=DEFAULT_EXCHANGE, routing_key=name)
     return Place(queue=tables.queue(name).name)
 
 
 def _queue(tables: Tables, rest: str) -> Place:
-    name = _decode(rest)
+    name = clean_name(_decode(rest))
     return Place(queue=name, is_missing=name not in tables.queues)
 
 
 def _exchange(tables: Tables, rest: str) -> Place:
     name, slash, key = rest.partition("/")
-    return Place(exchange=tables.exchange(_decode(name)).name, routing_key=_decode(key) if slash else None)
+    return Place(exchange=tables.exchange(clean_name(_decode(name))).name, routing_key=_decode(key) if slash else None)
 
 
 def _topic(_tables: Tables, rest: str) -> Place:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from weft.broker.access import Caller
 from weft.broker.arguments import matching_type, type_name
 from weft.broker.exchanges import refuse_default
-from weft.broker.names import clean_name
 from weft.broker.outcome import Outcome
 from weft.broker.queues import check_exclusive
 from weft.broker.tables import Tables
 from weft.model.errors import Refused
 from weft.model.events import BindingChange, Table
+from weft.model.names import clean_name
 from weft.store import Binding, Exchange, Queue
 
 HEADER_MATCHES = ("all", "any", "all-with-x", "any-with-x")

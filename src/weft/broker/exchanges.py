@@ -18,12 +18,13 @@ from weft.broker.arguments import (
     require_equal_arguments,
 )
 from weft.broker.barriers import BARRIER_ARGUMENTS
-from weft.broker.names import RESERVED_PREFIX, check_new_name, clean_name
+from weft.broker.names import RESERVED_PREFIX, check_new_name
 from weft.broker.outcome import Outcome
 from weft.broker.tables import Put, Tables
 from weft.broker.taps import check_tap
 from weft.model.errors import Refused
 from weft.model.events import ExchangeDeclare, ExchangeDelete
+from weft.model.names import clean_name
 from weft.store import Exchange
 
 

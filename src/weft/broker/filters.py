@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.broker.names import NAME_BYTES_MAX
 from weft.model.events import Table
+from weft.model.names import NAME_BYTES_MAX
 
 DIRECT = "apache.org:legacy-amqp-direct-binding:string"
 TOPIC = "apache.org:legacy-amqp-topic-binding:string"

@@ -15,12 +15,13 @@ from weft.broker.addresses import DEFAULT_EXCHANGE, Place, is_known_topic, resol
 from weft.broker.arguments import is_stream
 from weft.broker.attaching import TOPIC_CAPABILITIES, Attached, Attaching
 from weft.broker.filters import read_filters
-from weft.broker.names import NAME_BYTES_MAX, REPLY_TO, RESERVED_PREFIX
+from weft.broker.names import REPLY_TO, RESERVED_PREFIX
 from weft.broker.queues import check_exclusive
 from weft.broker.tables import Edit, Put, Tables
 from weft.model.changes import AcceptLink, SetAddress
 from weft.model.errors import Refused
 from weft.model.events import AddressRequested, Table
+from weft.model.names import NAME_BYTES_MAX
 from weft.model.services import ARGUMENT, BRIDGE_ARGUMENT, SCHEME
 from weft.store import Queue
 

@@ -12,8 +12,8 @@ import hashlib
 import secrets
 
 from weft.model.errors import Refused
+from weft.model.names import NAME_BYTES_MAX
 
-NAME_BYTES_MAX = 255
 RESERVED_PREFIX = "amq."
 MADE_PREFIX = "amq.gen-"
 """Of the names that a node makes itself, and RabbitMQ, too."""
@@ -31,11 +31,6 @@ def make_name() -> str:
 def is_reply_to(name: str) -> bool:
     """Is this the pseudo-queue, or the name of one peer's end of it?"""
     return name == REPLY_TO or name.startswith(REPLY_TO + ".")
-
-
-def clean_name(name: str) -> str:
-    """The name without line ends, which RabbitMQ removes too."""
-    return name.replace("\r", "").replace("\n", "")
 
 
 def check_new_name(kind: str, name: str, *, restored: bool = False) -> None:

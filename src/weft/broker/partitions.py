@@ -9,10 +9,10 @@ Rule: docs/guides/streams.md, "Streams in parts"; part i of `log` is the stream 
 from __future__ import annotations
 
 from weft.broker.access import Caller
-from weft.broker.names import NAME_BYTES_MAX
 from weft.broker.streams import PARTITION, PARTITION_OF, PARTITIONS, part_names
 from weft.broker.tables import Edit, Put, Tables
 from weft.model.errors import Refused
+from weft.model.names import NAME_BYTES_MAX
 from weft.store import Binding, Exchange, Queue
 
 

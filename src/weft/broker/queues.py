@@ -20,7 +20,7 @@ from weft.broker.arguments import (
     require_equal_arguments,
 )
 from weft.broker.barriers import BARRIER_ARGUMENTS
-from weft.broker.names import REPLY_TO, check_new_name, clean_name, is_reply_to, make_name
+from weft.broker.names import REPLY_TO, check_new_name, is_reply_to, make_name
 from weft.broker.outcome import Counts, Outcome
 from weft.broker.partitions import drop_stream, put_stream
 from weft.broker.streams import MAX_AGE, PARTITIONS
@@ -28,6 +28,7 @@ from weft.broker.tables import Tables
 from weft.broker.taps import check_tap
 from weft.model.errors import Refused
 from weft.model.events import QueueDeclare, QueueDelete
+from weft.model.names import clean_name
 from weft.store import Queue
 
 _COMPARED = (QUEUE_TYPE, *QUEUE_ARGUMENTS, MAX_AGE, PARTITIONS, *BARRIER_ARGUMENTS)

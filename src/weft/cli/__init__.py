@@ -3,23 +3,27 @@
 Owns the table of commands and how mistakes are told. Each command is a module with `add_options` and `run`; it is
 imported only when it is called, since a node must be ready in well under a second.
 It must never hold what an embedded node needs as well: that is in `weft.server`.
-Rule: whatever is wrong with options, files or the machine is one line on standard error, and exit code 2. Who
-interrupts a command or reads no more of what it prints knows, and is told nothing.
+Rule: whatever goes wrong is one line on standard error that says what to do; exit code 2 for wrong options and files,
+1 for what failed. Who interrupts a command or reads no more of what it prints knows, and is told nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from weft import __version__
-from weft.model.errors import ConfigError, WeftError
+from weft.cli.examples import EXAMPLES
+from weft.cli.options import printable
+from weft.model.errors import ConfigError, Corrupt, WeftError
 
 COMMANDS = {
     "up": "run a node in the foreground",
@@ -56,14 +60,36 @@ COMMANDS = {
     "quiesce": "stop delivery from every queue of a node",
     "resume": "let a node deliver again",
     "drain": "send the clients of a node elsewhere, so that it can be stopped",
+    "completion": "a script that lets a shell complete commands and options",
     "hash-password": "turn a password into the line a configuration file holds",
     "ingest": "bring the messages of another broker into a stream, for Spark to read",
     "pipeline": "run Spark jobs over streams, and show what they found",
 }
 
 
+ABSENT = """nobody listens there; start a node by `weft up`, name another by --url or WEFT_URL, \
+or wait for it by --wait-for-node S"""
+EXIT_CODES = "exit codes: 0 done, 1 failed (the node said no, or is not there), 2 wrong options or files"
+
+
 class Parser(argparse.ArgumentParser):
     """Options, whose mistakes are one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def share(self) -> None:
+        """Let options of a command stand after its words too: `weft queue list --json`."""
+        mine = [action for action in self._actions if action.option_strings and action.dest != "help"]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for word in action.choices.values():
+                    for option in mine:
+                        if not word._option_string_actions.keys() & set(option.option_strings):
+                            again = copy.copy(option)
+                            again.default = argparse.SUPPRESS  # what was given before the word stays
+                            word._add_action(again)
+                    word.share()
 
     def error(self, message: str) -> NoReturn:
         """One line in place of argparse's usage block."""
@@ -81,8 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = words[0] if words else "help"
 
     def fail(error: WeftError | OSError) -> int:
-        print(f"weft {command}: {error}", file=sys.stderr)
-        return 2
+        is_absent = isinstance(error.__cause__, ConnectionRefusedError)
+        told = f"{error}: {ABSENT}" if is_absent else str(error)
+        print(f"weft {command}: {printable(told)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
 
     return carry_out(lambda: _run(command, words[1:]), fail)
 
@@ -119,11 +147,29 @@ def _run(command: str, words: list[str]) -> int:
 
         print(f"weft: no command {command!r}, {nearest(command, COMMANDS)}", file=sys.stderr)
         return 2
-    module = import_module(f"weft.cli.{command.replace('-', '_')}")
-    parser = Parser(prog=f"weft {command}", description=f"{COMMANDS[command]}.", allow_abbrev=False)
-    module.add_options(parser)
+    module, parser = load(command)
     code: int = module.run(parser.parse_args(words))
     return code
+
+
+def load(command: str) -> tuple[ModuleType, Parser]:
+    """The module of a command, and its options."""
+    try:
+        module = import_module(f"weft.cli.{command.replace('-', '_')}")
+    except ImportError as error:
+        if error.name != "weft._kernel":
+            raise
+        raise Corrupt("the kernel is not built, or is of another version than the rest: run `make setup`") from None
+    examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
+    parser = Parser(
+        prog=f"weft {command}",
+        description=f"{COMMANDS[command]}.",
+        epilog=f"examples:\n{examples}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_options(parser)
+    parser.share()
+    return module, parser
 
 
 def _help(words: list[str]) -> int:
@@ -132,5 +178,6 @@ def _help(words: list[str]) -> int:
     print(f"weft {__version__}: a messaging node for AMQP 0-9-1 and AMQP 1.0\n")
     for name, meaning in COMMANDS.items():
         print(f"  weft {name:<15}{meaning}")
-    print("\n`weft COMMAND --help` tells the options of a command.")
+    print("\n`weft COMMAND --help` tells the options of a command, with examples.")
+    print(f"{EXIT_CODES}.")
     return 0

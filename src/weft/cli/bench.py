@@ -12,6 +12,7 @@ import asyncio
 import statistics
 from time import monotonic, perf_counter_ns
 
+from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options
 from weft.cli.options import at_least_one, not_negative, seconds
 from weft.client import Fabric, connect
@@ -37,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _bench(options: argparse.Namespace) -> None:
     async with (
-        connect(options.url, timeout_s=options.timeout) as sender,
-        connect(options.url, timeout_s=options.timeout) as reader,
+        connect(options.url, **remote.patience(options, options.timeout)) as sender,
+        connect(options.url, **remote.patience(options, options.timeout)) as reader,
     ):
         sent = Progress("sent and confirmed")
         delays_ns: list[int] = []

@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 
 from weft.cli import remote, showing
 from weft.cli.options import at_least_one
-from weft.model.errors import Refused
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +27,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    try:
-        async for message in showing.browse(options.url, options.address, options.count, showing.QUIET_S):
-            print(json.dumps(showing.as_row(message), default=str) if options.json else showing.as_line(message))
-    except Refused as refused:
-        print(refused, file=sys.stderr)
-        return 1
+    async for message in showing.browse(options, options.count, showing.QUIET_S):
+        print(json.dumps(showing.as_row(message), default=str) if options.json else showing.as_line(message))
     return 0

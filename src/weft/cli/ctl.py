@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from weft.cli.options import at_least_one, key_values
 from weft.client import connect
 from weft.client.management import Management
 from weft.config.schema import nearest
-from weft.model.errors import ConfigError, Refused
+from weft.model.errors import ConfigError
 
 EVENTS = "weft.events"
 WIDTH_MAX = 8
@@ -93,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
                 await _definitions(management, options)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 async def _list(management: Management, options: argparse.Namespace, item: dict[str, Any]) -> None:
@@ -153,14 +152,10 @@ def print_object(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 async def _watch(options: argparse.Namespace) -> int:
-    async with connect(options.url) as fabric:
-        try:
-            async for message in fabric.receive(f"{EVENTS}/{options.pattern}"):
-                body = message.body if isinstance(message.body, dict) else json.loads(message.data)
-                print(json.dumps(body) if options.json else _line(body), flush=True)
-        except Refused as refused:
-            print(refused, file=sys.stderr)
-            return 1
+    async with connect(options.url, **remote.patience(options)) as fabric:
+        async for message in fabric.receive(f"{EVENTS}/{options.pattern}"):
+            body = message.body if isinstance(message.body, dict) else json.loads(message.data)
+            print(json.dumps(body) if options.json else _line(body), flush=True)
     return 0
 
 

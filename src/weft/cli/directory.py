@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
                 remote.print_rows(await _below(management, options.path), COLUMNS, as_json=options.json)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 def _value(text: str) -> object:

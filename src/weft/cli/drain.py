@@ -18,4 +18,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the node to drain."""
-    return remote.run(options.url, lambda management: remote.tell_node(management, "drain"))
+    return remote.tell_node(options, "drain")

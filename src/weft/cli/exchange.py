@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
                 remote.print_rows(await management.query("binding"), BINDING_COLUMNS, as_json=options.json)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 async def bind(management: Management, exchange: str, queue: str, key: str) -> None:

@@ -107,7 +107,7 @@ async def _ask_all(fabric: Fabric, prune: bool, force: bool) -> tuple[Plan, int]
 
 
 async def _ask(member: Member, prune: bool, force: bool, gate: asyncio.Semaphore) -> list[Step]:
-    async with gate, connect(member.url, timeout_s=TIMEOUT_S) as client:
+    async with gate, connect(member.url, timeout_s=TIMEOUT_S, patient=False) as client:
         management = Management(client, timeout_s=TIMEOUT_S)
         actual = {kind: await _objects(management, kind) for kind in CLASSES}
         known = await management.find("directory", f"{TOPOLOGY}/{member.name}")

@@ -7,6 +7,7 @@ It must never decide anything.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import signal
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from typing import Any
 
+from weft.cli import remote
 from weft.client import connect
 from weft.client.fabric import Fabric
 from weft.client.management import Management
@@ -125,7 +127,7 @@ def _observation(kind: str, row: Mapping[str, Any]) -> Observation:
     return Observation(kind, str(row.get("name", "")), attributes)
 
 
-def run_with(work: Callable[[FabricSource], Awaitable[None]], url: str | None, vhost: str | None) -> int:
+def run_with(work: Callable[[FabricSource], Awaitable[None]], options: argparse.Namespace) -> int:
     """Connect, work until done or interrupted by SIGINT or SIGTERM, close."""
 
     async def main() -> None:
@@ -133,9 +135,9 @@ def run_with(work: Callable[[FabricSource], Awaitable[None]], url: str | None, v
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        async with connect(url, timeout_s=CONNECT_S) as fabric:
+        async with connect(options.url, **remote.patience(options, CONNECT_S)) as fabric:
             node = await Management(fabric).read("node")
-            await work(FabricSource(fabric, str(node["name"]), vhost))
+            await work(FabricSource(fabric, str(node["name"]), options.vhost))
 
     with suppress(asyncio.CancelledError):
         asyncio.run(main())

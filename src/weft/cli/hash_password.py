@@ -18,7 +18,7 @@ from weft.policy.scram import make_verifier
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command; the password comes by standard input."""
     parser.add_argument("--scram", action="store_true", help="a verifier for SCRAM-SHA-256 in place of a plain hash")
-    parser.epilog = "The password is asked for, or is the first line of standard input."
+    parser.description = f"{parser.description} It is asked for, or is the first line of standard input."
 
 
 def run(options: argparse.Namespace) -> int:

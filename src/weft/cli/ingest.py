@@ -26,7 +26,7 @@ POLL_S = 0.1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    remote.add_url(parser)
+    remote.add_node(parser)
     parser.add_argument("source", metavar="SOURCE", help="URL of the other broker (RabbitMQ, Artemis, another node)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--queue", help="drain this queue: each message is taken once the stream has it")
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         await management.create("route", name, {"link": link, "exchange": _entry(stream), **kind})
         return await _until_flowing(management, name, stream)
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 def _link_name(source: str) -> str:

@@ -71,7 +71,7 @@ async def _visit(
     found: Found, places: Places, gate: asyncio.Semaphore, known: str, place: str | None
 ) -> dict[str, str]:
     try:
-        async with gate, connect(place, timeout_s=TIMEOUT_S) as client:
+        async with gate, connect(place, timeout_s=TIMEOUT_S, patient=False) as client:
             shown = place or str(client.core.target)
             return await _ask(found, places, Management(client, timeout_s=TIMEOUT_S), shown)
     except WeftError as error:

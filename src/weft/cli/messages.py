@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from time import monotonic
 
+from weft.cli import remote
 from weft.cli.options import seconds
 from weft.client.message import Message
 
@@ -23,9 +24,9 @@ TICK_S = 1.0
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
     """Where to connect to, and how long to try."""
-    parser.add_argument("--url", help="the node, or several with commas between them (amqp://localhost, or WEFT_URL)")
+    remote.add_node(parser)
     parser.add_argument(
-        "--timeout", type=seconds, default=10.0, metavar="S", help="give up after S seconds (%(default)s)"
+        "--timeout", type=seconds, default=10.0, metavar="S", help="give up after S seconds (default: %(default)s)"
     )
 
 

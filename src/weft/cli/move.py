@@ -7,6 +7,7 @@ It must never lose a message: one that nobody takes stays, and ends the move.
 from __future__ import annotations
 
 import argparse
+import json
 
 from weft.cli import remote
 from weft.cli.options import at_least_one
@@ -32,7 +33,8 @@ def move(options: argparse.Namespace, arguments: dict[str, object]) -> int:
     async def work(management: Management) -> int:
         values = arguments | ({} if options.count is None else {"count": options.count})
         result = await management.call("queue", options.queue, "move", values)
-        print(f"{result['count']} messages moved")
+        moved = f"{result['count']} message{'' if result['count'] == 1 else 's'} moved"
+        print(json.dumps(result) if options.json else moved)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)

@@ -29,7 +29,7 @@ IDLE_S = 10.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    remote.add_url(parser)
+    remote.add_node(parser)
     parser.add_argument("--listen", default="127.0.0.1:5353", metavar="HOST:PORT", help="where questions come")
     parser.add_argument("--domain", default="weft.internal", help="what all names end with")
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
                     await follow(zone, management)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 async def follow(zone: Zone, management: Management) -> None:

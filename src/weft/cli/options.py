@@ -1,4 +1,4 @@
-"""What values of options may be: counts, seconds, pairs.
+"""What values of options may be: counts, seconds, pairs; and text that may be printed.
 
 Owns how the text of an option becomes a value, and the words for a text that cannot. Text comes in; a value goes out,
 or an error that argparse or `weft.cli` tells in one line.
@@ -59,3 +59,8 @@ def key_values(texts: Iterable[str], option: str = "") -> dict[str, Any]:
         except (ValueError, RecursionError):
             found[key] = value
     return found
+
+
+def printable(text: str) -> str:
+    """Text of a peer, harmless for a terminal: line ends, escapes and the like as Python spells them."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

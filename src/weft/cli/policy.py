@@ -50,4 +50,4 @@ def run(options: argparse.Namespace) -> int:
                 remote.print_rows(await management.query(kind), COLUMNS, as_json=options.json)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)

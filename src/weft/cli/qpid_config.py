@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             await work(management)
             return 0
 
-        return remote.run(remote.broker_url(options.broker), done, options.timeout)
+        return remote.run_at(remote.broker_url(options.broker), done, options.timeout)
 
     return qpid.run(parser, arguments, ask)
 

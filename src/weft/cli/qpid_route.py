@@ -134,7 +134,7 @@ def _route(options: argparse.Namespace, command: str, destination: str, source: 
             _say(options, f"Last route on link {link}, closing it")
         return 0
 
-    return remote.run(remote.broker_url(owner), work, options.timeout)
+    return remote.run_at(remote.broker_url(owner), work, options.timeout)
 
 
 async def _see_link(options: argparse.Namespace, management: Management, link: str, peer: str) -> None:
@@ -161,7 +161,7 @@ def _link(options: argparse.Namespace, command: str, destination: str, source: s
         await _see_link(options, management, link, source)
         return 0
 
-    return remote.run(remote.broker_url(destination), work, options.timeout)
+    return remote.run_at(remote.broker_url(destination), work, options.timeout)
 
 
 def _list_links(options: argparse.Namespace, broker: str) -> int:
@@ -170,7 +170,7 @@ def _list_links(options: argparse.Namespace, broker: str) -> int:
         remote.print_rows(rows, ("name", "address", "durable", "state", "cause"))
         return 0
 
-    return remote.run(remote.broker_url(broker), work, options.timeout)
+    return remote.run_at(remote.broker_url(broker), work, options.timeout)
 
 
 def _list_or_flush(options: argparse.Namespace, command: str, broker: str) -> int:
@@ -184,7 +184,7 @@ def _list_or_flush(options: argparse.Namespace, command: str, broker: str) -> in
             print(" ".join(words if row["direction"] == "pull" else [words[1], words[0], *words[2:], "src-local"]))
         return 0
 
-    return remote.run(remote.broker_url(broker), work, options.timeout)
+    return remote.run_at(remote.broker_url(broker), work, options.timeout)
 
 
 def _say(options: argparse.Namespace, line: str) -> None:

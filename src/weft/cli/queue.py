@@ -41,7 +41,10 @@ def run(options: argparse.Namespace) -> int:
                 conditions = {} if options.force else {"if_empty": True, "if_unused": True}
                 await management.delete("queue", options.name, conditions)
             case _:
-                remote.print_rows(await management.query("queue"), COLUMNS, as_json=options.json)
+                rows = await management.query("queue")
+                remote.print_rows(
+                    [row for row in rows if not management.owns(row["name"])], COLUMNS, as_json=options.json
+                )
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)

@@ -18,4 +18,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask the node to quiesce."""
-    return remote.run(options.url, lambda management: remote.tell_node(management, "quiesce"))
+    return remote.tell_node(options, "quiesce")

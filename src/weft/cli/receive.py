@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options, body_of, shown
 from weft.cli.options import at_least_one, seconds
 from weft.client import Message
@@ -34,7 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print them as they come."""
     progress = Progress("received")
-    with connect(options.url, timeout_s=options.timeout) as fabric, _receiver(fabric, options) as receiver:
+    connecting = remote.patience(options, options.timeout)
+    with connect(options.url, **connecting) as fabric, _receiver(fabric, options) as receiver:
         try:
             for message in receiver:
                 print(_line(message) if options.json else shown(body_of(message)), flush=True)

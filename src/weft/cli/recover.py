@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.cli import remote, showing
 from weft.client.management import Management
+from weft.model.errors import ConfigError
 
 READ_S = 30.0
 """How long the next message may take to come: what is counted as ready is there."""
@@ -27,7 +28,7 @@ SHOWN_MAX = 10
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
-    parser.add_argument("queue")
+    parser.add_argument("address", metavar="queue", help="a queue")
     parser.add_argument("--sent", type=Path, metavar="FILE", help="ids that should be there, one in a line")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--back", action="store_true", help="then send dead letters back to where they died first")
@@ -39,13 +40,12 @@ def run(options: argparse.Namespace) -> int:
     """Report, act, report again. Exit code 1 if something is missing or there twice."""
     try:
         sent = None if options.sent is None else options.sent.read_text().split()
-    except OSError as error:
-        print(f"{options.sent}: {error.strerror}", file=sys.stderr)
-        return 2
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {options.sent}: {getattr(error, 'strerror', None) or error}") from None
 
     async def work(management: Management) -> int:
-        ready = int((await management.read("queue", options.queue))["ready"])
-        report = await _look(options.url, options.queue, ready, sent)
+        ready = int((await management.read("queue", options.address))["ready"])
+        report = await _look(options, ready, sent)
         _say(report, as_json=False, out=sys.stderr if options.json else sys.stdout)
         report |= await _act(management, options)
         if options.json:
@@ -54,20 +54,25 @@ def run(options: argparse.Namespace) -> int:
             print(f"{report['action']}: {report['done']} messages, {report['left']} left")
         return 1 if report["twice"] or report.get("missing") else 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
-async def _look(url: str | None, queue: str, ready: int, sent: list[str] | None) -> dict[str, Any]:
+async def _look(options: argparse.Namespace, ready: int, sent: list[str] | None) -> dict[str, Any]:
     """What is in a queue now, by the ids of its messages."""
     ids: Counter[str] = Counter()
     count = 0
     if ready:
-        async for message in showing.browse(url, queue, ready, READ_S):
+        async for message in showing.browse(options, ready, READ_S):
             count += 1
             if message.message_id is not None:
                 ids[str(message.message_id)] += 1
     twice = sorted(name for name, times in ids.items() if times > 1)
-    report: dict[str, Any] = {"queue": queue, "messages": count, "without_id": count - ids.total(), "twice": twice}
+    report: dict[str, Any] = {
+        "queue": options.address,
+        "messages": count,
+        "without_id": count - ids.total(),
+        "twice": twice,
+    }
     if sent is not None:
         report |= {"sent": len(set(sent)), "missing": sorted(set(sent) - ids.keys())}
     return report
@@ -81,8 +86,8 @@ async def _act(management: Management, options: argparse.Namespace) -> dict[str,
         action, arguments = "move", {"to": options.to} if options.to else {}
     else:
         return {}
-    result = await management.call("queue", options.queue, action, arguments)
-    row = await management.read("queue", options.queue)
+    result = await management.call("queue", options.address, action, arguments)
+    row = await management.read("queue", options.address)
     return {"action": "purged" if options.purge else "moved", "done": result["count"], "left": row["ready"]}
 
 

@@ -52,8 +52,9 @@ def run(options: argparse.Namespace) -> int:
                 remote.print_rows(await management.query("relay"), COLUMNS, as_json=options.json)
         return 0
 
-    url = remote.broker_url(options.here) if options.word == "create" else options.url
-    return remote.run(url, work)
+    if options.word == "create":
+        options.url = remote.broker_url(options.here)
+    return remote.run(options, work)
 
 
 def _name(what: str, url: str) -> str:

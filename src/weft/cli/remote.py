@@ -1,9 +1,9 @@
 """Asking running nodes from the command line: one connection per node, one table or line per answer.
 
-Owns where a command connects to, how it ends when a node says no, and how rows become a table. A command's questions
-come in; text and an exit code go out.
+Owns where a command connects to, how long it waits for a node that is not there, and how rows become a table. A
+command's questions come in; text and an exit code go out.
 It must never know what a class means: the node's schema and the commands do.
-Rule: exit code 1 when a node refuses, 2 when it cannot be reached or an option is wrong.
+Rule: nobody waits for a node that is not there unless told to (`--wait-for-node`); `weft.cli` tells what went wrong.
 """
 
 from __future__ import annotations
@@ -12,36 +12,56 @@ import argparse
 import asyncio
 import json
 import re
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from weft.cli.options import printable, seconds
 from weft.client import connect
 from weft.client.management import Management, Row
-from weft.model.errors import ConfigError, Refused
+from weft.client.options import Options
+from weft.model.errors import ConfigError
 
 TIMEOUT_S = 10.0
+COLUMN_CHARS_MIN = 8
+"""What is left of a column that is cut for a terminal."""
 Work = Callable[[Management], Awaitable[int]]
 
 
 def add_url(parser: argparse.ArgumentParser) -> None:
     """The options by which a node is chosen and its answer written."""
-    parser.add_argument("--url", metavar="URL", help="the node (default: WEFT_URL, or amqp://localhost)")
+    add_node(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def run(url: str | None, work: Work, timeout_s: float = TIMEOUT_S) -> int:
-    """Do some work with a node's management; the exit code."""
-    return asyncio.run(_run(url, work, timeout_s))
+def add_node(parser: argparse.ArgumentParser, what: str = "the node, or several with commas between them") -> None:
+    """The options by which a node is chosen."""
+    parser.add_argument("--url", metavar="URL", help=f"{what} (default: WEFT_URL, or amqp://localhost)")
+    parser.add_argument(
+        "--wait-for-node", type=seconds, metavar="S", help="wait so long for a node that is not there yet (default: 0)"
+    )
 
 
-async def _run(url: str | None, work: Work, timeout_s: float) -> int:
-    async with connect(url, timeout_s=timeout_s) as fabric:
-        try:
-            return await work(Management(fabric, timeout_s=timeout_s))
-        except Refused as refused:
-            print(refused, file=sys.stderr)
-            return 1
+def patience(options: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> Options:
+    """For `connect`: how long a command tries to reach its node."""
+    wait_s: float | None = options.wait_for_node
+    return {"timeout_s": wait_s or timeout_s, "patient": wait_s is not None}
+
+
+def run(options: argparse.Namespace, work: Work) -> int:
+    """Do some work with the management of the node that the options name; the exit code."""
+    return asyncio.run(_run(options.url, work, patience(options), TIMEOUT_S))
+
+
+def run_at(url: str, work: Work, timeout_s: float) -> int:
+    """The same at a node that is known."""
+    return asyncio.run(_run(url, work, {"timeout_s": timeout_s, "patient": False}, timeout_s))
+
+
+async def _run(url: str | None, work: Work, connecting: Options, timeout_s: float) -> int:
+    async with connect(url, **connecting) as fabric:
+        return await work(Management(fabric, timeout_s=timeout_s))
 
 
 def broker_url(text: str) -> str:
@@ -56,19 +76,31 @@ def broker_url(text: str) -> str:
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool = False) -> None:
-    """Rows as a table with the columns that are wanted, or as JSON."""
+    """Rows as a table with the columns that are wanted, or as JSON. A terminal is not written over the edge of; whoever
+    reads from a pipe gets every letter.
+    """
     if as_json:
         print(json.dumps(list(rows), indent=2, default=str))
         return
     texts = [[printable(_text(row.get(column))) for column in columns] for row in rows]
     widths = [max([len(column), *(len(line[at]) for line in texts)]) for at, column in enumerate(columns)]
+    if sys.stdout.isatty():
+        widths = fitting(widths, shutil.get_terminal_size().columns - 2 * (len(widths) - 1))
     for line in ([column.upper() for column in columns], *texts):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print("  ".join(_cell(cell, width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def printable(text: str) -> str:
-    """Text of a peer, harmless for a terminal: line ends, escapes and the like as Python spells them."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def fitting(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that fit, if they can: the widest columns give way first, and none to less than a few letters."""
+    least, most = COLUMN_CHARS_MIN, max([COLUMN_CHARS_MIN, *widths])
+    while least < most:  # the largest width to cut at that fits
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if sum(min(width, middle) for width in widths) <= room else (least, middle - 1)
+    return [min(width, least) for width in widths]
+
+
+def _cell(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _text(value: object) -> str:
@@ -90,8 +122,13 @@ def given(options: argparse.Namespace, *names: str) -> Mapping[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-async def tell_node(management: Management, operation: str) -> int:
+def tell_node(options: argparse.Namespace, operation: str) -> int:
     """Have the node itself do something, and print what came of it; the exit code."""
-    result = await management.call("node", None, operation)
-    print(" ".join([operation, *(f"{key}={value}" for key, value in (result or {}).items())]))
-    return 0
+
+    async def work(management: Management) -> int:
+        result = await management.call("node", None, operation) or {}
+        words = [operation, *(f"{key}={value}" for key, value in result.items())]
+        print(json.dumps(result, default=str) if options.json else " ".join(words))
+        return 0
+
+    return run(options, work)

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(groups, indent=2) if options.json else _text(str(node["name"]), groups))
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)
 
 
 async def _capacity(management: Management, before: Row, node: Row, seconds: float) -> Group:

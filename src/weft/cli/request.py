@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from weft.cli import remote
 from weft.cli.messages import add_connection_options, body_of, shown
 from weft.cli.options import key_values
 from weft.client.sync import connect
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask and print."""
-    with connect(options.url, timeout_s=options.timeout) as fabric:
+    with connect(options.url, **remote.patience(options, options.timeout)) as fabric:
         try:
             reply = fabric.request(
                 options.address, options.body, timeout_s=options.timeout, headers=key_values(options.header, "--header")

@@ -55,4 +55,4 @@ def run(options: argparse.Namespace) -> int:
                 remote.print_rows(await management.query("route"), COLUMNS, as_json=options.json)
         return 0
 
-    return remote.run(options.url, work)
+    return remote.run(options, work)

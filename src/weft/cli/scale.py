@@ -11,6 +11,7 @@ import logging
 import os
 from pathlib import Path
 
+from weft.cli import remote
 from weft.cli.fabric_source import FabricSource, run_with
 from weft.cli.options import seconds
 from weft.client.url import URL_DEFAULT, URL_VARIABLE
@@ -25,7 +26,7 @@ INTERVAL_S_MAX = 3_600.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("services", type=Path, help="the scaling file (docs/guides/scaling.md)")
-    parser.add_argument("--url", help="the node whose queues are watched; the one on this machine by default")
+    remote.add_node(parser, "the node whose queues are watched")
     parser.add_argument("--vhost", help="the virtual host; the one of the URL by default")
     parser.add_argument("--interval", type=seconds, default=INTERVAL_S, metavar="S", help="seconds between two looks")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
@@ -49,4 +50,4 @@ def run(options: argparse.Namespace) -> int:
         runner = Runner(services, source, url, dry_run=options.dry_run, interval_s=options.interval, write=write)
         await runner.run()
 
-    return run_with(work, options.url, options.vhost)
+    return run_with(work, options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from itertools import chain, islice, repeat
 
+from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options, bodies
 from weft.cli.options import at_least_one, key_values
 from weft.client.sync import connect
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         properties["headers"] = given
     messages = chain.from_iterable(repeat(body, options.count) for body in bodies(options.body))
     progress = Progress("sent")
-    with connect(options.url, timeout_s=options.timeout) as fabric:
+    with connect(options.url, **remote.patience(options, options.timeout)) as fabric:
         while batch := list(islice(messages, 1 if options.topic else BATCH)):
             if options.topic:
                 fabric.publish(options.address, batch[0], **properties)

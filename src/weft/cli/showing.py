@@ -7,11 +7,13 @@ Rule: a body is told as text if it is some, else by its size; docs/guides/manage
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from weft.cli.remote import printable
+from weft.cli import remote
+from weft.cli.options import printable
 from weft.client import Fabric, connect
 from weft.client.management import Management
 from weft.client.message import Message
@@ -23,12 +25,12 @@ QUIET_S = 1.0
 ID, TRACE = "x-opt-weft-id", "x-opt-weft-trace"
 
 
-async def browse(url: str | None, address: str, count: int | None, quiet_s: float | None) -> AsyncIterator[Message]:
-    """Messages of a queue, left where they are, until there are no more or so many were seen."""
+async def browse(options: argparse.Namespace, count: int | None, quiet_s: float | None) -> AsyncIterator[Message]:
+    """Messages of the queue that options name, left where they are, until there are no more or so many were seen."""
     seen = 0
-    async with connect(url) as fabric:
-        await check(fabric, address)
-        receiver = fabric.receive(address, browse=True, timeout_s=quiet_s)
+    async with connect(options.url, **remote.patience(options)) as fabric:
+        await check(fabric, options.address)
+        receiver = fabric.receive(options.address, browse=True, timeout_s=quiet_s)
         try:
             async for message in receiver:
                 yield message

@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 
 from weft.cli import remote, showing
 from weft.cli.options import at_least_one
 from weft.client import connect
-from weft.model.errors import Refused
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,18 +32,14 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     left = options.count
-    async with connect(options.url) as fabric:
+    async with connect(options.url, **remote.patience(options)) as fabric:
         # A subscription has messages of its own to take, a queue has not.
         browse = "/" not in options.address
-        try:
-            await showing.check(fabric, options.address)
-            async for message in fabric.receive(options.address, browse=browse):
-                row = json.dumps(showing.as_row(message), default=str)
-                print(row if options.json else showing.as_line(message), flush=True)
-                left = None if left is None else left - 1
-                if left == 0:
-                    break
-        except Refused as refused:
-            print(refused, file=sys.stderr)
-            return 1
+        await showing.check(fabric, options.address)
+        async for message in fabric.receive(options.address, browse=browse):
+            row = json.dumps(showing.as_row(message), default=str)
+            print(row if options.json else showing.as_line(message), flush=True)
+            left = None if left is None else left - 1
+            if left == 0:
+                break
     return 0

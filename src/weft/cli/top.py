@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from time import monotonic
 from typing import Any
 
@@ -18,7 +17,7 @@ from weft.cli import remote
 from weft.cli.options import seconds
 from weft.client import connect
 from weft.client.management import Management
-from weft.model.errors import ConfigError, Refused
+from weft.model.errors import ConfigError
 
 PAUSE_S = 2.0
 TYPES_MAX = 3
@@ -36,7 +35,7 @@ SORTS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    remote.add_url(parser)
+    remote.add_node(parser)
     parser.add_argument("--sort", choices=tuple(SORTS), default="ready", help="which queues are shown first")
     parser.add_argument("--pause", type=seconds, default=PAUSE_S, metavar="S", help="seconds between two looks")
     parser.add_argument("--once", action="store_true", help="look twice, print, end")
@@ -59,23 +58,19 @@ async def _run(options: argparse.Namespace) -> int:
     from rich.live import Live
 
     console = Console()
-    async with connect(options.url) as fabric:
+    async with connect(options.url, **remote.patience(options)) as fabric:
         view = View(Management(fabric), SORTS[options.sort])
-        try:
+        await view.look(console.height)
+        if options.once:
+            await asyncio.sleep(min(options.pause, 1.0))
             await view.look(console.height)
-            if options.once:
-                await asyncio.sleep(min(options.pause, 1.0))
+            console.print(view.draw())
+            return 0
+        with Live(view.draw(), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(options.pause)
                 await view.look(console.height)
-                console.print(view.draw())
-                return 0
-            with Live(view.draw(), console=console, screen=True, auto_refresh=False) as live:
-                while True:
-                    await asyncio.sleep(options.pause)
-                    await view.look(console.height)
-                    live.update(view.draw(), refresh=True)
-        except Refused as refused:
-            print(refused, file=sys.stderr)
-            return 1
+                live.update(view.draw(), refresh=True)
 
 
 class View:

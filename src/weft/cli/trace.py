@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 
 from weft.cli import remote, showing
 from weft.cli.options import at_least_one
 from weft.client.management import Management
 from weft.client.message import Message
-from weft.model.errors import Refused
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,24 +33,20 @@ def run(options: argparse.Namespace) -> int:
         here.append(str((await management.read("node"))["name"]))
         return 0
 
-    code = remote.run(options.url, name)
+    code = remote.run(options, name)
     return code or asyncio.run(_run(options, here[0]))
 
 
 async def _run(options: argparse.Namespace, here: str) -> int:
     found = 0
     rows: list[dict[str, object]] = []
-    try:
-        async for message in showing.browse(options.url, options.address, None, showing.QUIET_S):
-            if options.id is not None and options.id not in _names(message):
-                continue
-            rows.append({"id": _names(message)[0], "way": " -> ".join(_way(message, here)), "subject": message.subject})
-            found += 1
-            if found == options.count:
-                break
-    except Refused as refused:
-        print(refused, file=sys.stderr)
-        return 1
+    async for message in showing.browse(options, None, showing.QUIET_S):
+        if options.id is not None and options.id not in _names(message):
+            continue
+        rows.append({"id": _names(message)[0], "way": " -> ".join(_way(message, here)), "subject": message.subject})
+        found += 1
+        if found == options.count:
+            break
     remote.print_rows(rows, ("id", "way", "subject"), as_json=options.json)
     return 0 if rows else 1
 

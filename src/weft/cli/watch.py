@@ -12,6 +12,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
+from weft.cli import remote
 from weft.cli.fabric_source import FabricSource, run_with
 from weft.model.errors import Refused, Unavailable
 from weft.rules import load
@@ -24,7 +25,7 @@ WITHDRAW_S = 5.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("rules", type=Path, help="the rule file (docs/guides/rules.md)")
-    parser.add_argument("--url", help="the node to be watched; the one on this machine by default")
+    remote.add_node(parser, "the node to be watched")
     parser.add_argument("--vhost", help="the virtual host to be watched; the one of the URL by default")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
     parser.add_argument("--once", action="store_true", help="look once, act, and end")
@@ -56,4 +57,4 @@ def run(options: argparse.Namespace) -> int:
             with suppress(Refused, Unavailable, TimeoutError):
                 await asyncio.wait_for(source.withdraw(file.rules), WITHDRAW_S)
 
-    return run_with(work, options.url, options.vhost)
+    return run_with(work, options)

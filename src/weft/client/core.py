@@ -75,6 +75,7 @@ class Core:
         container: str,
         idle_ms: int,
         tls: ssl.SSLContext | None,
+        patient: bool = True,
         near: asyncio.AbstractEventLoop | None = None,
         on_state: Callable[[bool], None] | None = None,
     ) -> None:
@@ -96,6 +97,7 @@ class Core:
         self.signer: Signer | None = None
         """Signs what is sent and checks what is received."""
         self._tls = tls
+        self._patient = patient
         self._on_state = on_state
         self._waiting: list[Any] = []
         self._pipe = Pipe()
@@ -210,6 +212,10 @@ class Core:
                 if monotonic() - started > STEADY_S:
                     pauses = delays()
                 break
+            else:
+                if not self._patient and not self.connections and self.error is not None:
+                    self._give_up(self.error)
+                    return
 
     async def _serve_at(self, target: Target) -> bool:
         """Serve a connection to a target until it ends; False if it never opened."""
@@ -243,6 +249,7 @@ class Core:
             self.error = Unavailable(f"{target} did not answer within {DIAL_TIMEOUT_S:g} s")
         except OSError as error:
             self.error = Unavailable(f"{target}: {_reason(error)}")
+            self.error.__cause__ = error
         except Unavailable as error:
             self.error = error
         else:

@@ -75,15 +75,15 @@ class Fabric:
         signer: Signer | None = None,
         spool: str | os.PathLike[str] | None = None,
         spool_bytes_max: int = SPOOL_BYTES_MAX,
+        patient: bool = True,
     ) -> None:
-        self._signer = signer
+        self._signer, self._patient = signer, patient
         self._spooling = None if spool is None else (spool, spool_bytes_max)
         self._spool: Spool | None = None
         self._targets = arrange(targets(url), policy)
         # The name stays when the connection is made again, and no other process has it: replies find their way by it.
         self.name = f"{name or 'weft'}-{os.urandom(6).hex()}"
-        self._timeout_s = timeout_s
-        self._heartbeat_s = heartbeat_s
+        self._timeout_s, self._heartbeat_s = timeout_s, heartbeat_s
         self._tls = tls
         self._window = window
         self._core: Core | None = None
@@ -112,6 +112,7 @@ class Fabric:
             container=self.name,
             idle_ms=int(self._heartbeat_s * 1000),
             tls=self._tls,
+            patient=self._patient or self._spool is not None,
             near=near_loop(),
             on_state=None if self._spool is None else self._spool.wake,
         )
@@ -592,6 +593,7 @@ def connect(url: str | Sequence[str] | None = None, **options: Unpack[Options]) 
     Options: `name`, `timeout_s` to connect, `heartbeat_s`, `tls` (an SSL context), `window` of unconfirmed messages,
     `policy` for several URLs (`failover` in their order, `random`, `round-robin` for the clients of a process),
     `signer` to sign what is sent and refuse what is not signed (`weft.client.signing`),
-    `spool` (a folder that keeps what is sent until a node has it) and `spool_bytes_max`.
+    `spool` (a folder that keeps what is sent until a node has it) and `spool_bytes_max`; with `patient=False`
+    it fails at once if no node is there, rather than try again for `timeout_s`.
     """
     return Fabric(url, **options)

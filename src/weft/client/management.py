@@ -116,6 +116,10 @@ class Management:
         classes: Row = await self._ask("GET-SCHEMA", {})
         return classes
 
+    def owns(self, queue: str) -> bool:
+        """Is a queue the one where this client gets its answers? It is gone when the client is."""
+        return queue.startswith(f"{self._fabric.name}_")
+
     async def _ask(self, operation: str, asked: Row, body: Mapping[str, object] | None = None) -> Any:
         headers = {key: value for key, value in asked.items() if value is not None} | {"operation": operation}
         if self._vhost is not None:

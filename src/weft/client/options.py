@@ -27,3 +27,4 @@ class Options(TypedDict, total=False):
     signer: Signer | None
     spool: str | os.PathLike[str] | None
     spool_bytes_max: int
+    patient: bool

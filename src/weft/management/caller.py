@@ -15,6 +15,7 @@ from typing import Literal
 
 from weft.management.host import PolicyLike, Right
 from weft.model.errors import Refused
+from weft.model.names import NAME_BYTES_MAX
 
 _RANKS = {"management": 1, "policymaker": 1, "monitoring": 2, "administrator": 3}
 _POLICYMAKERS = frozenset({"policymaker", "administrator"})
@@ -70,6 +71,8 @@ class Caller:
 
     def need(self, right: Right, vhost: str, name: str) -> None:
         """Refused unless the user has this permission on a resource of this name."""
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise Refused(f"a name may have at most {NAME_BYTES_MAX} bytes", 400)
         if self.user != NODE and not self.policy.may(self.user, vhost, right, name):
             what = f"{right} access to '{name}' in virtual host '{vhost}'"
             raise Refused(f"{what} refused for user '{self.user}'", 403)

@@ -19,6 +19,7 @@ from weft.management.provider import Provider, Values
 from weft.management.query import Page, Query, Row
 from weft.management.schema import Field, ManagedClass
 from weft.model.errors import Refused
+from weft.model.names import clean_name
 
 BY_NAME = {item.name: item for item in CLASSES}
 
@@ -71,24 +72,24 @@ class Manager:
     def read(self, caller: Caller, class_name: str, vhost: str, name: str) -> Row:
         """One object."""
         self._enter(caller, class_name, vhost)
-        return self._providers[class_name].read(caller, vhost, name)
+        return self._providers[class_name].read(caller, vhost, clean_name(name))
 
     async def create(self, caller: Caller, class_name: str, vhost: str, name: str, values: Values) -> str:
         """Make an object; its name."""
         managed = self._enter(caller, class_name, vhost)
         self._check(managed, values, {"key", "create", "write", "secret"})
-        return await self._providers[class_name].create(caller, vhost, name, values)
+        return await self._providers[class_name].create(caller, vhost, clean_name(name), values)
 
     async def update(self, caller: Caller, class_name: str, vhost: str, name: str, values: Values) -> None:
         """Change an object."""
         managed = self._enter(caller, class_name, vhost)
         self._check(managed, values, {"key", "write", "secret"})
-        await self._providers[class_name].update(caller, vhost, name, values)
+        await self._providers[class_name].update(caller, vhost, clean_name(name), values)
 
     async def delete(self, caller: Caller, class_name: str, vhost: str, name: str, options: Values) -> None:
         """Delete an object."""
         self._enter(caller, class_name, vhost)
-        await self._providers[class_name].delete(caller, vhost, name, options)
+        await self._providers[class_name].delete(caller, vhost, clean_name(name), options)
 
     async def call(
         self, caller: Caller, class_name: str, vhost: str, name: str, operation: str, arguments: Values
@@ -102,7 +103,7 @@ class Manager:
         if found.needs:
             caller.require(found.needs)
         _check_fields(found.arguments, arguments)
-        return await self._providers[class_name].call(caller, vhost, name, operation, arguments)
+        return await self._providers[class_name].call(caller, vhost, clean_name(name), operation, arguments)
 
     def tell(self, class_name: str, kind: str, name: str, values: Values) -> None:
         """An event from outside, about an object that no node keeps."""

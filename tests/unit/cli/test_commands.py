@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from weft import __version__
-from weft.cli import COMMANDS, main
+from weft.cli import COMMANDS, load, main, remote
+from weft.cli.examples import EXAMPLES
 from weft.cli.up import LISTEN_DEFAULT
 from weft.config import Configuration, parse
 from weft.policy.passwords import verify_password
@@ -104,7 +108,6 @@ def test_who_interrupts_early_is_told_nothing(
         ),
         (["up", "--name", "a/b"], "weft up: 'a/b' is not a node name"),
         (["up", "--config", "/nowhere.toml"], "weft up: cannot read /nowhere.toml: no such file or directory"),
-        (["up", "--data-dir", "/dev/null/data"], "weft up: cannot use data folder /dev/null/data: not a directory"),
         (["config", "--check", "/nowhere.toml"], "weft config: cannot read /nowhere.toml: no such file or directory"),
         (["hash-password"], "weft hash-password: the password is empty"),
     ],
@@ -127,8 +130,94 @@ def test_a_taken_port(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         ran = weft("up", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path))
-    assert ran.returncode == 2
+    assert ran.returncode == 1
     assert ran.stderr == f"weft up: cannot listen on 127.0.0.1:{port}: address already in use\n"
+
+
+def test_a_folder_that_cannot_be_used() -> None:
+    ran = weft("up", "--data-dir", "/dev/null/data")
+    assert ran.returncode == 1
+    assert ran.stderr == "weft up: cannot use data folder /dev/null/data: not a directory\n"
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """A URL where nobody listens, nor will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"amqp://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("words", ["queue list", "send q x", "top --once", "browse q", "ctl watch", "map"])
+def test_nobody_listens(words: str, nobody: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever asks a node that is not there knows at once, and what to do about it."""
+    started = monotonic()
+    assert main([*words.split(), "--url", nobody]) == 1
+    assert monotonic() - started < remote.TIMEOUT_S
+    told = capsys.readouterr()
+    command = words.split(maxsplit=1)[0]
+    assert told.out == ""
+    assert told.err.startswith(f"weft {command}: {nobody}: connection refused: nobody listens there; start a node by")
+    assert told.err.count("\n") == 1
+
+
+def test_a_command_waits_for_its_node_if_told_to(nobody: str, capsys: pytest.CaptureFixture[str]) -> None:
+    started = monotonic()
+    assert main(["queue", "list", "--url", nobody, "--wait-for-node", "0.5"]) == 1
+    assert monotonic() - started >= 0.5
+    assert "connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_are_right(command: str) -> None:
+    for line in EXAMPLES[command]:
+        words = shlex.split(line.removeprefix('eval "$(').partition(" > ")[0].partition(" < ")[0].removesuffix(')"'))
+        assert words[:2] == ["weft", command]
+        load(command)[1].parse_args(words[2:])
+
+
+def test_options_of_a_command_stand_after_its_word_too() -> None:
+    _, parser = load("queue")
+    for words in ("--url u --json list", "list --json --url u", "--url u list --json"):
+        options = parser.parse_args(words.split())
+        assert (options.url, options.json, options.word) == ("u", True, "list")
+    assert parser.parse_args(["list"]).json is False
+
+
+def test_a_shell_completes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    for typed, offered in (("weft que", "queue"), ("weft queue li", "list"), ("weft queue list --js", "--json")):
+        ask = f'COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _weft; echo "${{COMPREPLY[@]}}"'
+        ran = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=30)
+        assert (ran.stdout, ran.stderr) == (f"{offered}\n", "")
+    assert main(["completion", "fish"]) == 0
+    assert "__fish_seen_subcommand_from queue" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fitted"),
+    [
+        ([5, 7], 80, [5, 7]),
+        ([5, 200, 7], 80, [5, 68, 7]),
+        ([100, 100], 50, [25, 25]),
+        ([100, 100, 3], 5, [8, 8, 3]),
+    ],
+)
+def test_tables_fit_a_terminal(widths: list[int], room: int, fitted: list[int]) -> None:
+    assert remote.fitting(widths, room) == fitted
+
+
+def test_only_a_terminal_has_an_edge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [{"name": "q" * 60, "ready": 1}]
+    remote.print_rows(rows, ("name", "ready"))
+    assert "q" * 60 in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    remote.print_rows(rows, ("name", "ready"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[1] == f"{'q' * 32}…  1"
 
 
 def test_a_wrong_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from weft.cli import main
+from weft.client.management import Management
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ async def test_who_looks_makes_nothing(node: weft.Node, weft_command) -> None:  
         code, text = await weft_command(*words)
         assert (code, "no queue 'typo'" in text) == (1, True), words
     code, text = await weft_command("tap", "typo/#")
-    assert (code, text.strip()) == (1, "there is no exchange 'typo', nor a queue 'typo/#'")
+    assert (code, text.strip()) == (1, "weft tap: there is no exchange 'typo', nor a queue 'typo/#'")
     assert not [row["name"] for row in node.snapshot()["queues"] if "typo" in row["name"]]
 
 
@@ -123,7 +124,7 @@ async def test_messages(node: weft.Node, weft_command) -> None:  # type: ignore[
     assert (code, text.split()[3:5]) == (0, ["m1", "here"])
     async with node.receive("work") as receiver:
         (await anext(receiver)).reject()
-    assert "1 messages moved" in (await weft_command("retry", "dead"))[1]
+    assert "1 message moved" in (await weft_command("retry", "dead"))[1]
     assert "2 messages moved" in (await weft_command("move", "work", "dead", "--count", "2"))[1]
     rows = {row["name"]: row["ready"] for row in node.snapshot()["queues"]}
     assert (rows["work"], rows["dead"]) == (1, 2)
@@ -197,3 +198,22 @@ async def test_a_tap_sees_and_takes_nothing(node: weft.Node, weft_command) -> No
     code, text = await tapping
     assert (code, "seen" in text) == (0, True)
     assert next(row["ready"] for row in node.snapshot()["queues"] if row["name"] == "reader") == 1
+
+
+async def test_line_ends_in_names_are_dropped_wherever_they_come_from(  # as RabbitMQ does
+    node: weft.Node,
+    weft_command,  # type: ignore[no-untyped-def]
+) -> None:
+    assert (await weft_command("queue", "add", "a\nb"))[0] == 0
+    assert (await weft_command("send", "c\r\nd", "x"))[0] == 0
+    async with weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric:
+        management = Management(fabric)
+        assert (await management.read("queue", "\nab"))["name"] == "ab"
+        names = {row["name"] for row in await management.query("queue")}
+        assert {"ab", "cd"} <= names
+        assert not any("\n" in name for name in names)
+    assert (await weft_command("queue", "del", "c\nd", "--force"))[0] == 0
+    code, text = await weft_command("queue", "del", "no\x1b[31m red")
+    assert (code, text) == (1, "weft queue: no queue 'no\\x1b[31m red' in virtual host '/'\n")
+    code, text = await weft_command("queue", "add", "x" * 256)
+    assert (code, text) == (1, "weft queue: a name may have at most 255 bytes\n")
