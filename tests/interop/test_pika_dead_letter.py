@@ -114,6 +114,20 @@ def test_overflowing_head_dies(channel: BlockingChannel, graveyard: Graveyard) -
     assert take_all(channel, source) == [b"2", b"3"]
 
 
+def test_what_becomes_the_head_after_its_time_dies_of_that(channel: BlockingChannel, graveyard: Graveyard) -> None:
+    source = graveyard.source(x_max_length=2)
+    publish(channel, source, b"head")
+    publish(channel, source, b"timed", expiration="1")
+    # This one is the head of its queue, and dies in time: then the other's time is over as well.
+    publish(channel, graveyard.source(), b"clock", expiration="20")
+    assert graveyard.dig()[0].body == b"clock"
+    publish(channel, source, b"1", b"2")
+    dead = graveyard.dig(2)
+    reasons = [(each.body, each.properties.headers["x-death"][0]["reason"]) for each in dead]
+    assert reasons == [(b"head", "maxlen"), (b"timed", "expired")]
+    assert take_all(channel, source) == [b"1", b"2"]
+
+
 def test_dead_letter_key_replaces_the_routing_key(channel: BlockingChannel, graveyard: Graveyard) -> None:
     source = graveyard.source(key="graves.new")
     channel.queue_bind(source, "amq.topic", f"{source}.#")

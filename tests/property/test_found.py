@@ -66,3 +66,25 @@ def test_dead_letters_are_not_refused_while_a_consumer_waits_for_them() -> None:
         peer.call(other, commands.Basic.Consume(queue="dead", no_ack=True), commands.Basic.ConsumeOk)
         peer.send(channel, commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=False))
         assert [content.body for content in peer.take(other, commands.Basic.Deliver)] == [b"1", b"2", b"3"]
+
+
+def test_each_dead_letter_is_weighed_alone() -> None:
+    """Two die at once and reach a full queue, whose second message is past its time: the first of them lays that open,
+    and there is room for the other.
+    """
+    with Node() as node:
+        peer = Peer091(node)
+        channel = peer.open_channel()
+        peer.declare_queue(channel, "last")
+        ending = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "last"}
+        peer.declare_queue(channel, "dead", {"x-max-length": 2, "x-message-ttl": 12, **ending})
+        peer.declare_queue(channel, "q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        peer.publish(channel, "", "dead", b"head")
+        peer.publish(channel, "", "dead", b"timed", expiration="3")
+        for body in (b"1", b"2"):
+            peer.publish(channel, "", "q", body, expiration="3")
+        node.advance(node.now_ns + 4 * MS)
+        assert node.engine.queue_stats("/", "dead") == (2, 0, 0)
+        died = [peer.get(channel, "last") for _ in range(2)]
+        reasons = [one.properties.headers["x-death"][0]["reason"] for one in died if one is not None]
+        assert reasons == ["maxlen", "expired"]

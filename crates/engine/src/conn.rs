@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::durability::Needs;
+use crate::input::Input;
 use crate::memory::Account;
 use crate::message::Message;
 use crate::queue::QueueId;
@@ -33,7 +34,7 @@ pub struct Conn {
 pub struct Io {
     pub id: ConnId,
     /// Bytes received and not yet understood: part of a frame, or what waits for a decision.
-    pub input: Vec<u8>,
+    pub input: Input,
     /// Bytes to send.
     pub output: Vec<u8>,
     /// Flushes in a row that were small for its room.
@@ -148,7 +149,7 @@ impl Io {
     pub fn new(id: ConnId, account: Rc<Account>, flags: (bool, bool), now_ns: u64) -> Self {
         Self {
             id,
-            input: Vec::new(),
+            input: Input::default(),
             output: Vec::new(),
             quiet_flushes: 0,
             parked: None,
@@ -267,7 +268,7 @@ impl Io {
     /// Ends the connection: nothing more is read, `cause` is told when it is gone.
     pub fn finish(&mut self, cause: impl Into<String>) {
         self.finished = true;
-        self.input = Vec::new();
+        self.input = Input::default();
         self.parked = None;
         self.cause.get_or_insert_with(|| cause.into());
     }

@@ -47,8 +47,6 @@ const INPUT_BYTES_MAX: usize = 1 << 20;
 /// A 0-9-1 publisher that the disk holds is told so only if it lasts this long: for a moment it is just not read, as
 /// RabbitMQ does it.
 const TOLD_AFTER_NS: u64 = 1_000_000_000;
-/// An input buffer keeps this much room when it ran empty.
-const INPUT_KEEP_BYTES: usize = 1 << 10;
 
 /// The caller named a connection that does not exist.
 #[derive(Debug, PartialEq, Eq)]
@@ -219,9 +217,9 @@ impl Engine {
             let waits = conn.io.waits() || !self.broker.may_read();
             let more = match waits {
                 true => data.len(),
-                false => conn.session.missing(&conn.io.input).clamp(1, data.len()),
+                false => conn.session.missing(conn.io.input.unread()).clamp(1, data.len()),
             };
-            conn.io.input.extend_from_slice(&data[..more]);
+            conn.io.input.extend(&data[..more]);
             data = &data[more..];
             if !waits {
                 conn.read_input(&mut self.broker);
@@ -233,7 +231,7 @@ impl Engine {
                 false => conn.session.receive(&mut conn.io, data, &mut self.broker),
             };
             if used < data.len() && !conn.io.finished {
-                conn.io.input.extend_from_slice(&data[used..]);
+                conn.io.input.extend(&data[used..]);
             }
         }
         self.note(id);
@@ -555,14 +553,11 @@ impl Conn {
     /// Reads on from the bytes that were kept.
     fn read_input(&mut self, broker: &mut Broker) {
         let mut input = std::mem::take(&mut self.io.input);
-        let used = self.session.receive(&mut self.io, &input, broker);
+        let used = self.session.receive(&mut self.io, input.unread(), broker);
         if self.io.finished {
             return;
         }
-        input.drain(..used);
-        if input.is_empty() {
-            input.shrink_to(INPUT_KEEP_BYTES);
-        }
+        input.consume(used);
         self.io.input = input;
     }
 }

@@ -19,6 +19,7 @@ pub mod event;
 pub mod fields;
 pub mod filter;
 pub mod hash;
+mod input;
 pub mod inspect;
 pub mod limits;
 mod links;

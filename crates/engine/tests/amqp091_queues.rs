@@ -5,7 +5,7 @@
 //! limit, priority queue, dead letter and quorum delivery-limit semantics.
 
 use weft_engine::Limits;
-use weft_sim::client::table;
+use weft_sim::client::{table, write_publish};
 use weft_sim::{Client, Item, Node};
 use weft_wire::amqp091::Method;
 use weft_wire::amqp091::properties::Properties;
@@ -126,6 +126,30 @@ fn an_idle_queue_expires_and_a_used_one_does_not() {
     assert!(node.engine.queue_stats("/", "q").is_some());
     node.advance_ms(2);
     assert!(node.engine.queue_stats("/", "q").is_none());
+}
+
+#[test]
+fn what_becomes_the_head_after_its_time_dies_of_that_and_not_of_the_limit() {
+    let (mut node, mut client) = pair();
+    client.declare(&mut node, "dead", |_| ());
+    client.declare(&mut node, "q", |table| {
+        to_dead(table);
+        table.i64(b"x-max-length", 2);
+    });
+    client.publish(&mut node, "", "q", b"head");
+    let timed = Properties { expiration: Some(b"3"), ..Properties::default() };
+    client.publish_with(&mut node, "", "q", &timed, b"timed");
+    node.advance_ms(4);
+    // In one read: the limit is looked at after each of them all the same.
+    let mut bytes = Vec::new();
+    for body in [b"a", b"b"] {
+        write_publish(&mut bytes, 1, (b"", b"q"), false, &Properties::default(), body);
+    }
+    node.feed(client.conn, &bytes);
+    let died = drain(&mut node, &mut client, "dead");
+    let reasons: Vec<_> = died.iter().map(|item| deaths(item)[0].1.clone()).collect();
+    assert_eq!((texts(&died), reasons), (vec!["head".into(), "timed".into()], vec!["maxlen".into(), "expired".into()]));
+    assert_eq!(texts(&drain(&mut node, &mut client, "q")), ["a", "b"]);
 }
 
 #[test]

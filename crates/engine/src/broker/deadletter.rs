@@ -76,8 +76,8 @@ impl Dying {
 }
 
 impl Broker {
-    /// Buries what died, while the budget lasts. Where queues are `pumped`, one that is limited and has somebody
-    /// waiting is served before the next dead letter is offered to it.
+    /// Buries what died, while the budget lasts. Where queues are `pumped`, a limited one that wants it has its turn
+    /// before the next dead letter is offered to it.
     pub fn bury(&mut self, pumped: bool) {
         self.pump_first = false;
         while let Some(dying) = self.dying.pop_front() {

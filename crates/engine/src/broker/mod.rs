@@ -164,7 +164,7 @@ pub struct Broker {
     pub wall_ns: u64,
     /// Units of work this call may still do.
     pub work_left: u32,
-    /// A queue with a limit and a waiting consumer got a message: deliver before reading on.
+    /// A queue with a limit got a message and wants to be pumped before there is another: nothing is read until then.
     pub pump_first: bool,
     /// Rises with every change that could make a remembered route or grant wrong.
     pub generation: u64,

@@ -223,10 +223,7 @@ impl Broker {
             self.pledge(id, position);
         }
         let queue = self.queues.get_mut(id)?;
-        if queue.is_limited() && queue.ring.next().is_some() {
-            // Who is waiting gets it before the limit is looked at: nothing more is read until the queue was pumped.
-            self.pump_first = true;
-        }
+        self.pump_first |= queue.wants_pump();
         let timed = queue.settings.message_ttl_ms.is_some() || message.traits.ttl_ms.is_some();
         if !std::mem::replace(&mut queue.dirty, true) {
             self.dirty.push_back(id);

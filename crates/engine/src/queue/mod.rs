@@ -386,12 +386,25 @@ impl Queue {
         self.settings.length_max.is_some() || self.settings.length_bytes_max.is_some()
     }
 
+    /// Is it longer than it may be, and drops its head then?
+    #[inline]
+    fn is_over(&self) -> bool {
+        let over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
+            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() > max);
+        over && self.settings.overflow == Overflow::DropHead
+    }
+
+    /// Must it be pumped before it gets another message? Who waits takes one before the limit is looked at; and what
+    /// becomes the head by the limit may have died of its time already, and leaves its place to another.
+    #[inline]
+    pub fn wants_pump(&mut self) -> bool {
+        self.is_limited() && (self.ring.next().is_some() || self.ready.is_timed() && self.is_over())
+    }
+
     /// The head, if the queue is longer than it may be and drops heads.
     #[inline]
     pub fn pop_excess(&mut self) -> Option<Entry> {
-        let over = self.settings.length_max.is_some_and(|max| self.len() as u64 > max)
-            || self.settings.length_bytes_max.is_some_and(|max| self.bytes() > max);
-        if !over || self.settings.overflow != Overflow::DropHead {
+        if !self.is_over() {
             return None;
         }
         let entry = self.ready.pop_front()?;

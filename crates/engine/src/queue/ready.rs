@@ -92,13 +92,15 @@ pub struct Ready {
     len: usize,
     bytes: u64,
     top: usize,
+    /// Some entry had a clock since it was last empty.
+    timed: bool,
 }
 
 impl Ready {
     /// `priority_max` + 1 lanes.
     pub fn new(priority_max: u8) -> Self {
         let lanes = (0..=priority_max).map(|_| VecDeque::new()).collect();
-        Self { lanes, len: 0, bytes: 0, top: 0 }
+        Self { lanes, len: 0, bytes: 0, top: 0, timed: false }
     }
 
     pub fn len(&self) -> usize {
@@ -111,6 +113,10 @@ impl Ready {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+    /// May some of them have a clock?
+    pub fn is_timed(&self) -> bool {
+        self.timed
+    }
     /// More than one lane?
     pub fn has_priorities(&self) -> bool {
         self.lanes.len() > 1
@@ -120,22 +126,27 @@ impl Ready {
         usize::from(entry.message.traits.priority).min(self.lanes.len() - 1)
     }
 
-    /// A new message, behind all others of its priority.
+    /// One more; its lane.
     #[inline]
-    pub fn push_back(&mut self, entry: Entry) {
-        let lane = self.lane_of(&entry);
+    fn count(&mut self, entry: &Entry) -> usize {
+        let lane = self.lane_of(entry);
         self.len += 1;
         self.bytes += entry.message.body_len() as u64;
         self.top = self.top.max(lane);
+        self.timed |= entry.expires_ns != NEVER;
+        lane
+    }
+
+    /// A new message, behind all others of its priority.
+    #[inline]
+    pub fn push_back(&mut self, entry: Entry) {
+        let lane = self.count(&entry);
         self.lanes[lane].push_back(Slot::Full(entry));
     }
 
     /// A message that came back, at its old place; which lane that is.
     pub fn put_back(&mut self, entry: Entry) -> usize {
-        let lane = self.lane_of(&entry);
-        self.len += 1;
-        self.bytes += entry.message.body_len() as u64;
-        self.top = self.top.max(lane);
+        let lane = self.count(&entry);
         let slots = &mut self.lanes[lane];
         let at = slots.partition_point(|slot| slot.position() < entry.position);
         match slots.get_mut(at) {
@@ -263,6 +274,7 @@ impl Ready {
             }
         }
         self.top = 0;
+        self.timed = false;
     }
 
     /// Takes everything, in order of delivery.
