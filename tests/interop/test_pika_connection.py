@@ -129,10 +129,18 @@ def test_heartbeats_are_sent_and_silence_is_noticed(fresh: RawConnection) -> Non
 
 
 def test_heartbeats_keep_a_quiet_connection(connect: Connect) -> None:
-    connection = connect(heartbeat=1)
-    channel = connection.channel()
-    connection.sleep(3.5)
-    assert channel.queue_declare("", exclusive=True).method.queue
+    # A machine that is busy elsewhere for two seconds ends a good connection too: if heartbeats did not keep it, none
+    # of these would live.
+    for _ in range(10):
+        connection = connect(heartbeat=1)
+        channel = connection.channel()
+        try:
+            connection.sleep(3.5)
+            assert channel.queue_declare("", exclusive=True).method.queue
+        except pika.exceptions.AMQPError:
+            continue
+        return
+    pytest.fail("no connection was kept")
 
 
 def test_secret_can_be_renewed(connection: pika.BlockingConnection) -> None:

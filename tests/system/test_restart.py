@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from interop.proton10 import data
-from interop.support import depth, receive, wait_depth
+from interop.support import WAIT_S, depth, receive, wait_depth
 
 from .living import PERSISTENT, LivingNode, get_all, publish_stored
 
@@ -143,7 +143,8 @@ def test_priorities_hold_over_all_that_was_kept(node: LivingNode, kill: bool, wa
         assert [each.body for each in receive(channel, "p", 12)] == expected[:12]
         return
     found = []
-    for _, _, body in channel.consume("p", auto_ack=True, inactivity_timeout=10):
+    for method, _, body in channel.consume("p", auto_ack=True, inactivity_timeout=WAIT_S):
+        assert method is not None, f"{len(found)} of {len(expected)} messages came"
         found.append(body)
         if len(found) == len(expected):
             break

@@ -130,8 +130,9 @@ def check_queue(queue: Queue) -> None:
     _check_barrier(queue)
     match queue.arguments.get(QUEUE_TYPE, "classic"):
         case "classic":
-            pass
+            _check_no_stream(queue)
         case "quorum":
+            _check_no_stream(queue)
             _check_kept(queue, "quorum")
             if "x-max-priority" in queue.arguments:
                 _refuse_argument("x-max-priority", queue, "not for queue type quorum")
@@ -143,6 +144,12 @@ def check_queue(queue: Queue) -> None:
             _refuse_argument(QUEUE_TYPE, queue, f"unsupported queue type '{unknown}'")
         case value:
             _refuse_argument(QUEUE_TYPE, queue, f"expected text, got {type_name(value)}")
+
+
+def _check_no_stream(queue: Queue) -> None:
+    for name in streams.ONLY_OF_STREAMS:
+        if name in queue.arguments:
+            _refuse_argument(name, queue, "only for queue type stream")
 
 
 def _check_kept(queue: Queue, type_: str) -> None:

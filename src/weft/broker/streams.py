@@ -20,6 +20,8 @@ PARTITIONS = "x-partitions"
 PARTITION_OF = "x-partition-of"
 PARTITION = "x-partition"
 """The last two are given to the parts by the node itself."""
+ONLY_OF_STREAMS = (PARTITIONS, PARTITION_OF, PARTITION)
+"""Which mean something for streams, and so may not stand for nothing elsewhere."""
 PARTITIONS_MAX = 1_000
 MAX_AGE = "x-max-age"
 _UNITS_S = {"Y": 365 * 86_400, "M": 30 * 86_400, "D": 86_400, "h": 3_600, "m": 60, "s": 1}

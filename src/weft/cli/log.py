@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 COLUMNS = "offset,enqueue_time,exchange,routing_key,message_id,body_bytes"
 """What a table shows unless asked otherwise: it fits a terminal."""
 CELL_MAX = 40
+OFFSET_MAX = 2**64 - 1
 HEADINGS = ("VHOST", "NAME", "KIND", "FIRST", "NEXT", "MESSAGES", "BYTES", "FROM", "TO")
 
 
@@ -104,8 +106,8 @@ def _columns(options: argparse.Namespace) -> list[str] | None:
 
 def _place(log: LogReader, text: str) -> int:
     """An offset as it is, or the first offset at or after a time."""
-    if text.isdigit():
-        return int(text)
+    if re.fullmatch("[0-9]{1,20}", text):
+        return min(int(text), OFFSET_MAX)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

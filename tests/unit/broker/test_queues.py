@@ -123,6 +123,9 @@ def test_classic_is_the_default_type(desk: Desk) -> None:
         ({"x_queue_type": "zz"}, "unsupported queue type 'zz'"),
         ({"x_queue_type": 5}, "expected text, got signedint"),
         ({"x_queue_type": "quorum", "durable": True, "x_max_priority": 3}, "not for queue type quorum"),
+        ({"x_partitions": 2**63 - 1}, "invalid arg 'x-partitions' for queue 'q' in vhost '/': only for queue type st"),
+        ({"x_queue_type": "quorum", "durable": True, "x_partitions": 3}, "only for queue type stream"),
+        ({"x_partition_of": "other"}, "only for queue type stream"),
     ],
 )
 def test_arguments_that_make_no_sense(desk: Desk, arguments: Any, complaint: str) -> None:

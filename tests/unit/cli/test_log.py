@@ -66,6 +66,7 @@ def test_times_choose_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert len(run(capsys, folder, "kept", "--from", past, "--to", future)) == 6
     assert len(run(capsys, folder, "kept", "--from", future)) == 1
     assert len(run(capsys, folder, "kept", "--to", past)) == 1
+    assert len(run(capsys, folder, "kept", "--from", "9" * 20)) == 1
 
 
 def test_parquet_goes_to_a_file(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +84,8 @@ def test_parquet_goes_to_a_file(folder: Path, tmp_path: Path, capsys: pytest.Cap
         (["DATA", "x"], 1, "no stream or durable queue 'x' in vhost '/'"),
         (["DATA", "kept", "--vhost", "v"], 1, "no stream or durable queue 'kept' in vhost 'v'"),
         (["DATA", "kept", "--from", "yesterday"], 2, "'yesterday' is neither an offset nor a time"),
+        (["DATA", "kept", "--from", "²"], 2, "'²' is neither an offset nor a time"),
+        (["DATA", "kept", "--from", "9" * 5000], 2, "'" + "9" * 5000 + "' is neither an offset nor a time"),
         (["DATA", "kept", "--columns", "size"], 2, 'no column "size": there are stream, shard'),
         (["DATA", "kept", "--format", "parquet"], 2, "a parquet file needs --output FILE"),
     ],

@@ -173,11 +173,12 @@ class Streams(Queues):
     async def _columns(self, vhost: str, name: str, row: Row, arguments: Values) -> bytes:
         """One batch; only what is safe, and made on a thread, since the node has others to serve."""
         start, end = arguments.get("start") or 0, arguments.get("end")
-        end = row["safe_offset"] if end is None else min(end, row["safe_offset"])
+        end = row["safe_offset"] if end is None else max(0, min(end, row["safe_offset"]))
+        start = max(0, min(start, end))
         rows = min(max(arguments.get("rows") or COLUMNS_ROWS_MAX, 1), COLUMNS_ROWS_MAX)
         try:
             stream = self._host.engine.read_log(
-                vhost, name, max(start, 0), end, arguments.get("columns") or None,
+                vhost, name, start, end, arguments.get("columns") or None,
                 batch_rows=rows, batch_bytes=COLUMNS_BYTES,
             )  # fmt: skip
         except ValueError as error:
