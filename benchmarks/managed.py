@@ -48,6 +48,8 @@ PAGES = {
     "  by regular expression": FIRST_QUEUES + "&name=queue-.*4%24&use_regex=true",
     "first 100 of {connections:,} connections": "/api/connections?page=1&page_size=100",
     "first 100 of {connections:,} channels": "/api/channels?page=1&page_size=100",
+    "overview of all of them": "/api/overview",
+    "metrics of all of them": "/metrics",
 }
 
 

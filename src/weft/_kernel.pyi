@@ -38,6 +38,7 @@ __all__ = [
     "Engine",
     "LogReader",
     "Scan",
+    "Tally",
     "decode_value",
     "encode_json",
     "encode_messages",
@@ -190,36 +191,31 @@ class Scan:
         """The numbers of the rows on the page, in order; the scan is empty then."""
 
 @final
+class Tally:
+    """Sums over all queues and connections that are being taken, a part at a time."""
+
+    def __new__(cls) -> Tally: ...
+    def count(self, engine: Engine, count: int) -> bool:
+        """Counts so many more queues or connections; are there more still?"""
+    def stats(self, engine: Engine) -> dict[str, int]:
+        """Node-wide counters and gauges."""
+    def vhosts(self, engine: Engine) -> list[tuple[str, int, int, int, int]]:
+        """(name, queues, ready, unsettled, connections) of every virtual host."""
+
+@final
 class Engine:
     def __new__(
-        cls,
-        limits: Limits,
-        *,
-        node: str,
-        version: str,
-        seed: int,
-        now_ns: int,
-        wall_ns: int,
-        data_dir: str | None = None,
-        durability: str = "sync",
-        first_number: int = 0,
-    ) -> Engine: ...
+        cls, limits: Limits, *, node: str, version: str, seed: int, now_ns: int, wall_ns: int,
+        data_dir: str | None = None, durability: str = "sync", first_number: int = 0,
+    ) -> Engine: ...  # fmt: skip
 
     # world -> engine; each returns Signal bits
     def open(self, *, tls: bool = False, local: bool = True) -> int:
         """A new connection; returns its id. Both protocols are detected from the first bytes."""
     def connect(
-        self,
-        *,
-        container: str = "",
-        hostname: str = "",
-        mechanism: str = "ANONYMOUS",
-        response: bytes = ...,
-        principal: int = 0,
-        idle_ms: int = 60_000,
-        max_frame: int = 131_072,
-        tls: bool = False,
-    ) -> int:
+        self, *, container: str = "", hostname: str = "", mechanism: str = "ANONYMOUS", response: bytes = ...,
+        principal: int = 0, idle_ms: int = 60_000, max_frame: int = 131_072, tls: bool = False,
+    ) -> int:  # fmt: skip
         """A connection that this node opens by AMQP 1.0; returns its id. The caller has dialled the socket.
 
         `container` is the node's name by default. An empty mechanism leaves SASL out. `principal` is who the peer is
@@ -339,8 +335,6 @@ class Engine:
 
         The order is by `sort`, a column, then by virtual host and name.
         """
-    def vhosts(self) -> list[tuple[str, int, int, int, int]]:
-        """(name, queues, ready, unsettled, connections) of every virtual host."""
     def sessions(self, conns: list[int]) -> list[dict[str, Any]]:
         """Every channel and session of these connections."""
     def session_keys(self, conns: list[int], column: str | None = None) -> list[tuple[int, int, int | None]]:

@@ -45,7 +45,7 @@ async def until_row(node: weft.Node, kind: str, name: str, *, is_there: bool = T
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
-                row = manager.read(manager.node, kind, "/", name)
+                row = await manager.read(manager.node, kind, "/", name)
             except Refused:
                 row = {}
             if bool(row) == is_there:

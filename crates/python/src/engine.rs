@@ -36,7 +36,7 @@ use crate::reading::{self, Scan, rows};
 use crate::tables;
 
 /// The engine, of which one thread at a time holds everything there is.
-struct Alone(Native);
+pub(crate) struct Alone(Native);
 
 // SAFETY: the counted references inside an engine are not atomic, but every one of them lives inside it: no method
 // hands one out. The interpreter's lock (this module does not offer to run without it) and PyO3's borrow of the object
@@ -65,7 +65,7 @@ const QUEUES_ROOM: usize = 1 << 16;
 /// One node's deterministic machine.
 #[pyclass(module = "weft._kernel")]
 pub(crate) struct Engine {
-    native: Alone,
+    pub(crate) native: Alone,
     classes: Classes,
     files: Option<Arc<Files>>,
     found: Option<Recovered>,
@@ -461,11 +461,6 @@ impl Engine {
         let question = Question { vhosts, contains, ids, sort, descending, offset, count, columns };
         let page = self.found_page(py, table, &question)?;
         Ok((page.total, page.matched, rows(py, &page.rows)?))
-    }
-
-    /// (name, queues, ready, unsettled, connections) of every virtual host.
-    fn vhosts(&self) -> Vec<(String, u64, u64, u64, u64)> {
-        self.native.vhosts()
     }
 
     /// Every channel and session of these connections.

@@ -100,6 +100,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<disk::DiskJob>()?;
     module.add_class::<disk::DiskThread>()?;
     module.add_class::<reading::Scan>()?;
+    module.add_class::<reading::Tally>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<delivery::Delivery>()?;
     module.add_class::<log::ArrowStream>()?;

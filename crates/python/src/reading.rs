@@ -1,14 +1,17 @@
 //! Rows of the engine's tables and spans as Python values, and the search for a page of them.
 //!
-//! Owns the class `Scan` and the making of dictionaries from rows. A question comes in; the places,
+//! Owns the classes `Scan` and `Tally` and the making of dictionaries from rows. A question comes in; the places,
 //! names and numbers of what was found go out. It must never keep the interpreter's lock while it sorts. Rule:
 //! `src/weft/_kernel.pyi`, `Scan`; a scan owns what it found, so that any thread may choose from it.
+
+use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use weft_engine::inspect::{self, Cell, Question, Row};
 use weft_engine::stats::Span;
 
+use crate::engine::Engine;
 use crate::tables;
 
 /// A page that is being looked for.
@@ -64,6 +67,33 @@ impl Scan {
     fn choose(&mut self, py: Python<'_>) -> Vec<u64> {
         let mut scan = std::mem::take(&mut self.0);
         py.detach(move || scan.choose())
+    }
+}
+
+/// Sums over queues and connections that are being taken.
+#[pyclass(module = "weft._kernel")]
+pub(crate) struct Tally(inspect::Tally);
+
+#[pymethods]
+impl Tally {
+    #[new]
+    fn new() -> Self {
+        Self(inspect::Tally::default())
+    }
+
+    /// Counts so many more queues or connections; are there more still?
+    fn count(&mut self, engine: &Engine, count: usize) -> bool {
+        engine.native.tally(&mut self.0, count)
+    }
+
+    /// Node-wide counters and gauges.
+    fn stats(&self, engine: &Engine) -> BTreeMap<&'static str, u64> {
+        engine.native.stats_of(&self.0)
+    }
+
+    /// (name, queues, ready, unsettled, connections) of every virtual host.
+    fn vhosts(&self, engine: &Engine) -> Vec<(String, u64, u64, u64, u64)> {
+        engine.native.vhosts_of(&self.0)
     }
 }
 

@@ -43,8 +43,8 @@ GATEWAY_VARIABLE = "WEFT_GATEWAY"
 GATEWAY = "gateway"
 STANDBY_PAUSE_S = 0.05
 """Between two looks at the folder of a node that runs: a small part of what opening it takes."""
-GC_THRESHOLDS = (500, 4, 2_500)
-"""How many new objects the collector looks at once (half a millisecond), how often a second time, and when at all that
+GC_THRESHOLDS = (250, 2, 10_000)
+"""How many new objects the collector looks at once (some microseconds), how often a second time, and when at all that
 there are: after five million more. Hardly anything that a node makes is garbage in a circle, and fifty thousand queues
 take the collector fifty milliseconds.
 """

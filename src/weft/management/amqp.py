@@ -148,20 +148,20 @@ class Endpoint:
 
     async def _read(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:  # noqa: ARG002
         class_name, vhost, name = self._named(caller, asked)
-        row = self._manager.read(caller, class_name, vhost, name)
+        row = await self._manager.read(caller, class_name, vhost, name)
         return _OK, row | {"type": class_name, "identity": _identity(class_name, vhost, name)} | _kept_type(row)
 
     async def _create(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked, must_name=False)
         values = _map(body)
         name = await self._manager.create(caller, class_name, vhost, name or str(values.get("name") or ""), values)
-        row = self._manager.read(caller, class_name, vhost, name)
+        row = await self._manager.read(caller, class_name, vhost, name)
         return _MADE, row | {"identity": _identity(class_name, vhost, name)}
 
     async def _update(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked)
         await self._manager.update(caller, class_name, vhost, name, _map(body))
-        return _OK, self._manager.read(caller, class_name, vhost, name)
+        return _OK, await self._manager.read(caller, class_name, vhost, name)
 
     async def _delete(self, caller: Caller, asked: Values, body: Any) -> tuple[int, Values]:
         class_name, vhost, name = self._named(caller, asked)

@@ -69,10 +69,10 @@ class Manager:
             raise Refused(f"'{query.sort}' cannot be sorted by; there are {', '.join(managed.attributes)}", 400)
         return await self._providers[class_name].query(caller, query)
 
-    def read(self, caller: Caller, class_name: str, vhost: str, name: str) -> Row:
+    async def read(self, caller: Caller, class_name: str, vhost: str, name: str) -> Row:
         """One object."""
         self._enter(caller, class_name, vhost)
-        return self._providers[class_name].read(caller, vhost, clean_name(name))
+        return await self._providers[class_name].fetch(caller, vhost, clean_name(name))
 
     async def create(self, caller: Caller, class_name: str, vhost: str, name: str, values: Values) -> str:
         """Make an object; its name."""

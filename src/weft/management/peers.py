@@ -8,6 +8,7 @@ Rule: a connection is named `PEER -> NODE` by addresses and ports, as RabbitMQ n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
@@ -69,6 +70,8 @@ class Peers:
         self._events = events
         self._peers: dict[int, Peer] = {}
         self._mechanisms: dict[int, str] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Connections of each user in each virtual host."""
         self.alarms: dict[str, str] = {}
         """Alarms that are on, and what they say."""
 
@@ -77,8 +80,12 @@ class Peers:
         return self._peers.get(conn)
 
     def items(self) -> Iterable[tuple[int, Peer]]:
-        """Every connection."""
+        """Every connection, and what is known of it; for a look at all of them that ends at once."""
         return self._peers.items()
+
+    def conns(self) -> list[int]:
+        """Every connection, to be looked at in parts: pairs would be thousands of objects for the collector."""
+        return list(self._peers)
 
     def find(self, name: str) -> int | None:
         """The connection of this name."""
@@ -138,12 +145,17 @@ class Peers:
             *entered,
             event.properties,
         )
+        self.counts[peer.user, peer.vhost] += 1
         if self._events.wants("connection", "opened"):
             self._events.tell("connection", "opened", peer.name, peer.vhost, user=peer.user, protocol=peer.wire)
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         tried = self._mechanisms.pop(event.conn, None)
         peer = self._peers.pop(event.conn, None)
+        if peer is not None:
+            self.counts[peer.user, peer.vhost] -= 1
+            if not self.counts[peer.user, peer.vhost]:
+                del self.counts[peer.user, peer.vhost]
         if peer is not None and self._events.wants("connection", "closed"):
             self._events.tell("connection", "closed", peer.name, peer.vhost, user=peer.user, cause=event.cause)
         elif peer is None and tried is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft._kernel import Scan
 from weft.management.classes.queues import types_told
-from weft.management.classes.tables import looked
+from weft.management.classes.tables import looked, picked
 from weft.management.events import Events
 from weft.management.manager import Manager
 from weft.management.query import Query
@@ -72,7 +72,7 @@ class Statistics:
             count += 1
         scan = Scan("queues")
         await looked(engine, scan)
-        ids = scan.choose()
+        ids = await picked(scan)
         turns = Turns()
         for start in range(0, len(ids), SLICE):
             for queue in engine.rows("queues", ids[start : start + SLICE]):

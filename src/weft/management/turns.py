@@ -5,8 +5,8 @@ whether its part is over, and gives way then; it goes on when everything that ar
 written, and all others with long work had a part of theirs.
 It must not know what the work is.
 Rule: docs/decisions/0033-one-part-at-a-time.md and 0045-who-works-for-long-leaves-the-core.md; a part is over after
-`PART_NS`, parts never follow each other without a look at all sockets, however many work at once, and where messages
-flow the process sleeps in between.
+`PART_NS`, whoever works in it; parts never follow each other without a look at all sockets, however many work at once,
+and where messages flow the process sleeps in between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turns:
     __slots__ = ("_end_ns",)
 
     def __init__(self) -> None:
-        self._end_ns = monotonic_ns() + PART_NS
+        self._end_ns = _gate().part_end_ns()
 
     @property
     def is_over(self) -> bool:
@@ -38,8 +38,9 @@ class Turns:
 
     async def give_way(self) -> None:
         """Let all others go first, then begin another part."""
-        await _gate().passed()
-        self._end_ns = monotonic_ns() + PART_NS
+        gate = _gate()
+        await gate.passed()
+        self._end_ns = gate.part_end_ns()
 
     async def next_row(self) -> None:
         """Give way if this part is over."""
@@ -63,6 +64,17 @@ class _Gate:
         self._call_later = loop.call_later
         self._new = loop.create_future
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._end_ns = 0
+
+    def part_end_ns(self) -> int:
+        """When the part of this turn of the loop is over: one work that follows another has what that one left."""
+        if not self._end_ns:
+            self._end_ns = monotonic_ns() + PART_NS
+            self._call_soon(self._turned)
+        return self._end_ns
+
+    def _turned(self) -> None:
+        self._end_ns = 0
 
     def passed(self) -> asyncio.Future[None]:
         """Done when it is this one's turn."""

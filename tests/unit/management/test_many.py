@@ -73,6 +73,12 @@ async def test_a_page_of_fifty_thousand_queues_is_found_in_parts() -> None:
         turns.stop()
         assert [row["name"] for row in found.rows] == [f"queue-{number}" for number in range(49_990, COUNT)]
         assert turns.count >= COUNT // LOOK, "messages must not wait for the whole table"
+        for class_name in ("node", "vhost"):
+            turns = Turns()
+            (row,) = (await manager.query(manager.node, class_name, Query())).rows
+            turns.stop()
+            assert row["queues"] == COUNT
+            assert turns.count >= COUNT // LOOK, "nor for sums over it"
 
 
 async def test_many_small_rows_are_sorted_and_cut_in_parts() -> None:

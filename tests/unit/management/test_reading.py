@@ -89,11 +89,12 @@ async def test_where_messages_flow_the_processor_is_free_between_two_parts() -> 
     assert monotonic_ns() - start_ns > REST_S * 0.5e9
 
 
-def test_a_part_is_over_after_a_while() -> None:
+async def test_a_part_is_over_after_a_while_whoever_works_in_it() -> None:
     turns = Turns()
     deadline = monotonic_ns() + 10**10
     while not turns.is_over:
         assert monotonic_ns() < deadline
+    assert Turns().is_over  # in the same turn of the loop: what follows has only what was left
 
 
 @pytest.mark.parametrize("text", ['{"a": "\\udcff"}', '{"\\ud83d": 1}', '{"a": [1, {"b": "\\uDE00\\ud83d"}]}'])

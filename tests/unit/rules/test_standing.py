@@ -33,7 +33,7 @@ async def until_shown(manager: Manager, name: str, **wanted: object) -> None:
     async with asyncio.timeout(30):
         while True:
             with suppress(Refused):
-                row = manager.read(manager.node, "rule", "/", name)
+                row = await manager.read(manager.node, "rule", "/", name)
                 if wanted.items() <= row.items():
                     return
             await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_latencies_of_routes_and_of_types_of_messages_are_watched() -> Non
         await node.send("carried", b"goes", delivery_mode=2)
         await node.send("slow", b"waits", type="order")
         await until_shown(manager, "objective", state="crossed", fired=1)
-        row = manager.read(manager.node, "route", "/", route)
+        row = await manager.read(manager.node, "route", "/", route)
         assert 0 < row["round_trip_p50_us"] <= row["round_trip_p99_us"] <= row["round_trip_max_us"]
         await asyncio.sleep(0.002)  # it has waited for longer than its rule allows
         async with node.receive("slow") as receiver:

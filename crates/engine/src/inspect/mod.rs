@@ -1,12 +1,13 @@
 //! Reading the engine: counters, gauges and pages of its tables.
 //!
 //! Owns what management and Python may see. The name of a table and a question come in, a page of rows of plain cells
-//! goes out; a page is found without building the rows that are not on it, and in parts (`scan.rs`). It must never
-//! change what it reads. Rule: columns are data (`columns.rs`);
+//! goes out; a page is found without building the rows that are not on it, and in parts (`scan.rs`), as sums are
+//! (`tally.rs`). It must never change what it reads. Rule: columns are data (`columns.rs`);
 //! docs/reference/management.md says what each one means.
 
 mod columns;
 mod scan;
+mod tally;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use crate::stats::{Quantiles, SIZES, Sketch, Span};
 
 pub use columns::TABLES;
 pub use scan::Scan;
+pub use tally::Tally;
 
 /// One value of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,73 +98,12 @@ impl Engine {
         Some(id.raw())
     }
 
-    /// Node-wide counters and gauges. What belongs to the node itself is left out.
-    pub fn stats(&self) -> BTreeMap<&'static str, u64> {
-        let (broker, totals) = (&self.broker, &self.broker.totals);
-        let (mut queues, mut ready, mut unsettled, mut consumers, mut unsynced) = (0, 0, 0, 0, 0);
-        for (_, queue) in broker.queues.iter().filter(|(_, queue)| !queue.is_own()) {
-            queues += 1;
-            ready += queue.len() as u64;
-            unsettled += queue.unsettled as u64;
-            consumers += queue.ring.len() as u64;
-            unsynced += broker.unsynced_messages(queue);
-        }
-        BTreeMap::from([
-            ("channels", self.conns.iter().map(|(_, conn)| conn.session.describe().channels as u64).sum()),
-            ("connections", self.conns.len() as u64),
-            ("connections_opened", totals.connections_opened),
-            ("consumers", consumers),
-            ("dead_lettered", totals.dead_lettered),
-            ("delayed", broker.delayed_len() as u64),
-            ("delivered", totals.delivered),
-            ("duplicate", totals.duplicates),
-            ("exchanges", broker.exchanges.len() as u64),
-            ("looped", totals.looped),
-            ("memory_bytes", broker.ledger.used()),
-            ("memory_bytes_max", broker.ledger.max()),
-            ("published", totals.published),
-            ("queues", queues),
-            ("ready", ready),
-            ("redelivered", totals.redelivered),
-            ("expired", totals.expired),
-            ("returned", totals.returned),
-            ("settled", totals.settled),
-            ("undecided", totals.undecided),
-            ("committed", totals.committed),
-            ("rolled_back", totals.rolled_back),
-            ("unroutable", totals.unroutable),
-            ("unsettled", unsettled),
-            ("unsynced", unsynced),
-        ])
-    }
-
     /// The place of each virtual host among the names of all.
     fn vhost_ranks(&self) -> BTreeMap<VhostId, u32> {
         let mut named: Vec<(VhostId, &[u8])> =
             self.broker.vhosts.iter().map(|(id, vhost)| (id, &*vhost.name)).collect();
         named.sort_unstable_by_key(|one| one.1);
         named.into_iter().enumerate().map(|(rank, (id, _))| (id, rank as u32)).collect()
-    }
-
-    /// Every virtual host: its name, and the queues, ready and unsettled messages and connections in it.
-    pub fn vhosts(&self) -> Vec<(String, u64, u64, u64, u64)> {
-        let mut totals: BTreeMap<VhostId, (u64, u64, u64, u64)> = BTreeMap::new();
-        for (_, queue) in self.broker.queues.iter().filter(|(_, queue)| !queue.is_own()) {
-            let total = totals.entry(queue.vhost).or_default();
-            total.0 += 1;
-            total.1 += queue.len() as u64;
-            total.2 += queue.unsettled as u64;
-        }
-        for (_, conn) in self.conns.iter() {
-            if let Some(principal) = self.broker.principal(conn.io.principal) {
-                totals.entry(principal.vhost).or_default().3 += 1;
-            }
-        }
-        let named = self.broker.vhosts.iter().map(|(id, vhost)| {
-            let (queues, ready, unsettled, conns) = totals.get(&id).copied().unwrap_or_default();
-            (String::from_utf8_lossy(&vhost.name).into_owned(), queues, ready, unsettled, conns)
-        });
-        named.collect()
     }
 
     /// How long messages take on this node: name, durations counted, quantiles. Time in queue comes a second time by

@@ -36,23 +36,31 @@ class Connections(Provider):
         self._peers = peers
 
     async def query(self, caller: Caller, query: Query) -> Page:
-        word, pattern = (query.contains or "").lower(), query.pattern
-        sees_all = caller.sees_all
-        ids, turns = [], Turns()
-        for conn, peer in list(self._peers.items()):
-            if (
-                (sees_all or peer.user == caller.user)
-                and (not word or word in peer.name.lower())
-                and (pattern is None or pattern.search(peer.name))
-            ):
-                ids.append(conn)
-            await turns.next_row()
+        ids = self._peers.conns()
+        if not caller.sees_all or query.contains or query.pattern is not None:
+            ids = await self._fitting(ids, caller, query)
         asked = replace(query, contains=None, pattern=None)
         if query.sort not in _OF_PEERS:
             return await kernel_page(self._host, "connections", caller, asked, self._finish, ids)
         whole = replace(asked, sort=None, offset=0, count=None, where={}, columns=None)
         page = await kernel_page(self._host, "connections", caller, whole, self._finish, ids)
         return replace(await page_of(page.rows, asked), total=page.total)
+
+    async def _fitting(self, conns: list[int], caller: Caller, query: Query) -> list[int]:
+        """Those that the caller may see, and whose names are as asked."""
+        word, pattern, sees_all = (query.contains or "").lower(), query.pattern, caller.sees_all
+        found, turns = [], Turns()
+        for conn in conns:
+            peer = self._peers.get(conn)
+            if (
+                peer is not None
+                and (sees_all or peer.user == caller.user)
+                and (not word or word in peer.name.lower())
+                and (pattern is None or pattern.search(peer.name))
+            ):
+                found.append(conn)
+            await turns.next_row()
+        return found
 
     def read(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - names are the node's
         conn = self._find(name)
@@ -135,12 +143,13 @@ class Sessions(Provider):
 
     def _parts(self, caller: Caller, vhost: str | None, only: object = None) -> Iterator[dict[int, Peer]]:
         """The connections whose sessions the caller may see, or the one of this name, a few at a time."""
-        sees_all, peers = caller.sees_all, list(self._peers.items())
-        for start in range(0, len(peers), RUN):
+        sees_all, conns, known = caller.sees_all, self._peers.conns(), self._peers.get
+        for start in range(0, len(conns), RUN):
             yield {
                 conn: peer
-                for conn, peer in peers[start : start + RUN]
-                if (sees_all or peer.user == caller.user)
+                for conn in conns[start : start + RUN]
+                if (peer := known(conn)) is not None
+                and (sees_all or peer.user == caller.user)
                 and vhost in (None, peer.vhost)
                 and (only is None or peer.name == only)
             }

@@ -11,17 +11,18 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 from urllib.parse import quote
 
+from weft._kernel import Tally
 from weft.management.caller import Caller
 from weft.management.classes.limits import limits_of, set_limits
 from weft.management.classes.policies import applied_row
-from weft.management.classes.tables import kernel_page
+from weft.management.classes.tables import kernel_page, tallied
 from weft.management.manager import Manager
 from weft.management.provider import Provider, Values
-from weft.management.query import RUN, Page, Query, Row
+from weft.management.query import RUN, Page, Query, Row, page_of
 from weft.model.errors import LocalProtocolError, Refused
 from weft.store import Binding, Notes
 from weft.store.tables import encode_table
@@ -34,10 +35,20 @@ class Vhosts(Provider):
         self._manager = manager
         self._host = manager.host
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - it lists the scopes themselves
-        totals = {row[0]: row[1:] for row in self._host.engine.vhosts()}
+    async def query(self, caller: Caller, query: Query) -> Page:
+        return await page_of(self._counted(caller.vhosts(), await tallied(self._host.engine)), query)
+
+    async def fetch(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - it is the scope itself
+        for row in self._counted([caller.enter(name)], await tallied(self._host.engine)):
+            return row
+        raise Refused(f"no virtual host '{name}'", 404)
+
+    def _counted(self, names: Iterable[str], tally: Tally) -> Iterator[Row]:
+        totals = {row[0]: row[1:] for row in tally.vhosts(self._host.engine)}
         limits = limits_of(self._host.policy, "vhost")
-        for name in caller.vhosts():
+        for name in names:
+            if name not in totals:
+                continue  # deleted meanwhile
             counted: Row = dict(zip(("queues", "ready", "unsettled", "connections"), totals[name], strict=True))
             about = {"name": name, "tag": f"{self._host.name}:{name}", **_told_notes(self._host.policy.notes(name))}
             yield {**about, **limits.get(name, {}), **counted}

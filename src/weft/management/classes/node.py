@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
 from time import monotonic
 
 from weft.management.caller import Caller
 from weft.management.classes.queues import QUANTILES, types_told
+from weft.management.classes.tables import tallied
 from weft.management.definitions import export, import_
 from weft.management.manager import BY_NAME, Manager
 from weft.management.peers import Peers
 from weft.management.provider import Provider, Values
-from weft.management.query import Row
+from weft.management.query import Page, Query, Row, page_of
 from weft.model.changes import CloseConnection
 from weft.model.errors import Refused
 
@@ -40,10 +40,19 @@ class NodeClass(Provider):
         self._started = monotonic()
         self._draining = False
 
-    def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - there is one
+    async def query(self, caller: Caller, query: Query) -> Page:  # noqa: ARG002 - who may ask sees it
+        return await page_of([await self._row()], query)
+
+    async def fetch(self, caller: Caller, vhost: str, name: str) -> Row:  # noqa: ARG002 - there is one
+        if name != self._host.name:
+            raise Refused(f"there is no '{name}'", 404)
+        return await self._row()
+
+    async def _row(self) -> Row:
         host, about = self._host, os.uname()
+        tally = await tallied(host.engine)
         state = "draining" if self._draining else "quiesced" if self._manager.is_quiesced else "running"
-        yield {
+        return {
             "name": host.name,
             "version": host.version,
             "pid": os.getpid(),
@@ -57,7 +66,7 @@ class NodeClass(Provider):
             "listeners": [f"{address}:{port}" for address, port, _ in host.listeners()],
             "alarms": dict(self._peers.alarms),
             "uptime_s": int(monotonic() - self._started),
-            **host.engine.stats(),
+            **tally.stats(host.engine),
             **self._latencies(),
         }
 
@@ -106,7 +115,7 @@ class NodeClass(Provider):
         self._draining = True
         self._host.stop_listening()
         self._manager.events.tell("node", "draining", self._host.name, by=caller.user or None)
-        conns = [conn for conn, _ in self._peers.items()]
+        conns = self._peers.conns()
         closing = [CloseConnection(conn, 320, DRAINED_TEXT) for conn in conns]
         asyncio.get_running_loop().call_later(ANSWER_S, self._host.apply, closing)
         return {"connections": len(conns)}

@@ -13,19 +13,19 @@ import re
 from collections.abc import Callable
 from itertools import islice
 
-from weft._kernel import Engine, Scan
+from weft._kernel import Engine, Scan, Tally
 from weft.management.caller import Caller
 from weft.management.host import Host
 from weft.management.query import Page, Query, Row, cut
 from weft.management.turns import Turns
 
-LOOK = 1_024
-"""Rows of a table that are looked at together: a part's work."""
+LOOK = 256
+"""Rows of a table that are looked at together: a third of a part."""
 CHOOSE_MAX = 4_096
 """More rows than this are sorted on another thread."""
 MATCH = 64
 """Names that a regular expression is tried on together."""
-READ = 4
+READ = 2
 """Rows that are read and finished together."""
 
 
@@ -48,7 +48,7 @@ async def kernel_page(
     total, matched = scan.found()
     if query.pattern is not None:
         matched = await _keep(scan, query.pattern, matched)
-    chosen = await asyncio.to_thread(scan.choose) if scan.held() > CHOOSE_MAX else scan.choose()
+    chosen = await picked(scan)
     rows: list[Row] = []
     turns = Turns()
     for start in range(0, len(chosen), READ):
@@ -66,6 +66,19 @@ async def looked(engine: Engine, scan: Scan) -> None:
     turns = Turns()
     while engine.look(scan, LOOK):
         await turns.next_row()
+
+
+async def picked(scan: Scan) -> list[int]:
+    """The rows on the page, after the last look."""
+    return await asyncio.to_thread(scan.choose) if scan.held() > CHOOSE_MAX else scan.choose()
+
+
+async def tallied(engine: Engine) -> Tally:
+    """Sums over all queues and connections, while messages pass now and then."""
+    tally, turns = Tally(), Turns()
+    while tally.count(engine, LOOK):
+        await turns.next_row()
+    return tally
 
 
 async def _keep(scan: Scan, pattern: re.Pattern[str], found: int) -> int:

@@ -32,7 +32,9 @@ class Users(Provider):
         self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - users are the node's
-        connections = Counter(peer.user for _, peer in self._peers.items())
+        connections: Counter[str] = Counter()
+        for (name, _), count in self._peers.counts.items():
+            connections[name] += count
         limits = limits_of(self._host.policy, "user")
         for user in self._host.policy.users():
             known = {"name": user.name, "tags": list(user.tags), "connections": connections[user.name]}
@@ -76,7 +78,7 @@ class PermissionsClass(Provider):
         self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - administrators see all
-        connections = _connections(self._peers)
+        connections = self._peers.counts
         for row in self._host.policy.permissions():
             if vhost is None or row.vhost == vhost:
                 rights = {"configure": row.configure, "write": row.write, "read": row.read}
@@ -100,11 +102,6 @@ class PermissionsClass(Provider):
         self._manager.events.tell("permission", "deleted", name, vhost)
 
 
-def _connections(peers: Peers) -> Counter[tuple[str, str]]:
-    """How many connections each user has in each virtual host."""
-    return Counter((peer.user, peer.vhost) for _, peer in peers.items())
-
-
 def topic_name(user: str, exchange: str) -> str:
     """How a permission on topics is named among those of a virtual host."""
     return f"{quote(user, safe='')}/{quote(exchange, safe='')}"
@@ -119,7 +116,7 @@ class TopicPermissions(Provider):
         self._peers = peers
 
     def rows(self, caller: Caller, vhost: str | None) -> Iterable[Row]:  # noqa: ARG002 - administrators see all
-        connections = _connections(self._peers)
+        connections = self._peers.counts
         for row in self._host.policy.topic_permissions():
             if vhost is None or row.vhost == vhost:
                 about = {"user": row.user, "exchange": row.exchange, "write": row.write, "read": row.read}

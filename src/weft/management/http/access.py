@@ -31,7 +31,7 @@ async def _list_vhosts(ask: Ask) -> web.Response:
 
 
 async def _get_vhost(ask: Ask) -> web.Response:
-    return told(rabbit.vhost(ask.site.manager.read(ask.caller, "vhost", "/", ask.vhost)))
+    return told(rabbit.vhost(await ask.site.manager.read(ask.caller, "vhost", "/", ask.vhost)))
 
 
 async def _put_vhost(ask: Ask) -> web.Response:
@@ -70,7 +70,7 @@ async def _list_users(ask: Ask) -> web.Response:
 
 
 async def _get_user(ask: Ask) -> web.Response:
-    row = ask.site.manager.read(ask.caller, "user", "/", ask.part("name"))
+    row = await ask.site.manager.read(ask.caller, "user", "/", ask.part("name"))
     return told(rabbit.user(row))
 
 
@@ -103,7 +103,7 @@ async def _delete_users(ask: Ask) -> web.Response:
 
 async def _user_permissions(ask: Ask) -> web.Response:
     name = ask.part("name")
-    ask.site.manager.read(ask.caller, "user", "/", name)
+    await ask.site.manager.read(ask.caller, "user", "/", name)
     rows = (await ask.site.manager.query(ask.caller, "permission", Query(where={"name": name}))).rows
     return await listed(rows, rabbit.permission)
 
@@ -124,7 +124,7 @@ async def _list_permissions(ask: Ask) -> web.Response:
 
 
 async def _get_permission(ask: Ask) -> web.Response:
-    return told(rabbit.permission(ask.site.manager.read(ask.caller, "permission", ask.vhost, ask.part("user"))))
+    return told(rabbit.permission(await ask.site.manager.read(ask.caller, "permission", ask.vhost, ask.part("user"))))
 
 
 async def _put_permission(ask: Ask) -> web.Response:

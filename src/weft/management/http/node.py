@@ -15,8 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
+from weft.management.classes.tables import tallied
 from weft.management.definitions import VERSION
 from weft.management.http import rabbit
+from weft.management.http.metrics import open_files
 from weft.management.http.request import Ask, done, listed, told
 from weft.management.http.route import PAGED, Route
 from weft.management.query import Query
@@ -49,7 +51,7 @@ def _listeners(ask: Ask) -> list[dict[str, Any]]:
 
 async def _overview(ask: Ask) -> web.Response:
     host = ask.site.manager.host
-    stats = host.engine.stats()
+    stats = (await tallied(host.engine)).stats(host.engine)
     counters = _counters(stats)
     return told(
         {
@@ -85,9 +87,9 @@ async def _overview(ask: Ask) -> web.Response:
     )
 
 
-def _node(ask: Ask) -> dict[str, Any]:
+async def _node(ask: Ask) -> dict[str, Any]:
     manager = ask.site.manager
-    row = manager.read(ask.caller, "node", "/", manager.host.name)
+    row = await manager.read(ask.caller, "node", "/", manager.host.name)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "name": row["name"],
@@ -101,7 +103,7 @@ def _node(ask: Ask) -> dict[str, Any]:
         "disk_free_alarm": "disk_alarm" in row["alarms"],
         "disk_free": _disk_free(row["data_dir"]),
         "disk_free_limit": 0,
-        "fd_used": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+        "fd_used": open_files(),
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_used": row["connections"],
         "sockets_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -125,13 +127,13 @@ def _disk_free(folder: str | None) -> int:
 
 
 async def _list_nodes(ask: Ask) -> web.Response:
-    return told([_node(ask)])
+    return told([await _node(ask)])
 
 
 async def _get_node(ask: Ask) -> web.Response:
     if ask.part("name") != ask.site.manager.host.name:
         raise Refused(f"no node '{ask.part('name')}'", 404)
-    return told(_node(ask))
+    return told(await _node(ask))
 
 
 def _cluster_name_of(ask: Ask) -> str:
@@ -179,7 +181,7 @@ async def _connections_of(ask: Ask) -> web.Response:
 
 
 async def _get_connection(ask: Ask) -> web.Response:
-    return told(_connection(ask, ask.site.manager.read(ask.caller, "connection", "/", ask.part("name"))))
+    return told(_connection(ask, await ask.site.manager.read(ask.caller, "connection", "/", ask.part("name"))))
 
 
 async def _close_connection(ask: Ask) -> web.Response:

@@ -45,7 +45,7 @@ async def _list_queues(ask: Ask) -> web.Response:
 
 async def _get_queue(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
-    item = _queue(ask, ask.site.manager.read(ask.caller, "queue", vhost, name))
+    item = _queue(ask, await ask.site.manager.read(ask.caller, "queue", vhost, name))
     links = (await ask.site.manager.query(ask.caller, "link", Query(vhost, where={"queue": name}))).rows
     item["consumer_details"] = [rabbit.consumer(row, ask.site.manager.host.name) for row in links]
     return told(item)
@@ -98,7 +98,7 @@ async def _get_messages(ask: Ask) -> web.Response:
 
 async def _queue_bindings(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, ask.part("name")
-    ask.site.manager.read(ask.caller, "queue", vhost, name)
+    await ask.site.manager.read(ask.caller, "queue", vhost, name)
     where = {"destination": name, "kind": "queue"}
     rows = (await ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where))).rows
     return told([rabbit.default_binding(vhost, name), *map(rabbit.binding, rows)])
@@ -126,7 +126,7 @@ async def _list_exchanges(ask: Ask) -> web.Response:
 
 async def _get_exchange(ask: Ask) -> web.Response:
     name = _exchange_name(ask.part("name"))
-    return told(_exchange(ask, ask.site.manager.read(ask.caller, "exchange", ask.vhost, name)))
+    return told(_exchange(ask, await ask.site.manager.read(ask.caller, "exchange", ask.vhost, name)))
 
 
 async def _put_exchange(ask: Ask) -> web.Response:
@@ -162,7 +162,7 @@ async def _publish(ask: Ask) -> web.Response:
 
 async def _bindings_from(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
-    ask.site.manager.read(ask.caller, "exchange", vhost, name)
+    await ask.site.manager.read(ask.caller, "exchange", vhost, name)
     if not name:
         queues = (await ask.site.manager.query(ask.caller, "queue", Query(vhost))).rows
         return await listed(queues, lambda row: rabbit.default_binding(vhost, row["name"]))
@@ -172,7 +172,7 @@ async def _bindings_from(ask: Ask) -> web.Response:
 
 async def _bindings_to(ask: Ask) -> web.Response:
     vhost, name = ask.vhost, _exchange_name(ask.part("name"))
-    ask.site.manager.read(ask.caller, "exchange", vhost, name)
+    await ask.site.manager.read(ask.caller, "exchange", vhost, name)
     where = {"destination": name, "kind": "exchange"}
     rows = (await ask.site.manager.query(ask.caller, "binding", Query(vhost, where=where))).rows
     return await listed(rows, rabbit.binding)

@@ -37,7 +37,7 @@ async def _list_objects(ask: Ask) -> web.Response:
 
 async def _get_object(ask: Ask) -> web.Response:
     vhost, name = _place(ask)
-    return told(ask.site.manager.read(ask.caller, _class(ask), vhost, name))
+    return told(await ask.site.manager.read(ask.caller, _class(ask), vhost, name))
 
 
 async def _put_object(ask: Ask) -> web.Response:

@@ -40,7 +40,7 @@ async def _list(ask: Ask) -> web.Response:
 
 async def _get(ask: Ask) -> web.Response:
     ask.caller.require("policymaker")
-    return told(_parameter(ask.site.manager.read(ask.caller, "parameter", ask.vhost, _name(ask))))
+    return told(_parameter(await ask.site.manager.read(ask.caller, "parameter", ask.vhost, _name(ask))))
 
 
 async def _put(ask: Ask) -> web.Response:
@@ -79,7 +79,7 @@ async def _list_global(ask: Ask) -> web.Response:
 
 
 async def _get_global(ask: Ask) -> web.Response:
-    return told(_global(ask.site.manager.read(ask.caller, "global_parameter", "/", ask.part("name"))))
+    return told(_global(await ask.site.manager.read(ask.caller, "global_parameter", "/", ask.part("name"))))
 
 
 async def _put_global(ask: Ask) -> web.Response:
@@ -104,7 +104,7 @@ def _kind(ask: Ask) -> Kind:
 async def _limits(ask: Ask) -> web.Response:
     kind = _kind(ask)
     if kind in ask.request.match_info:
-        rows = [ask.site.manager.read(ask.caller, kind, "/", ask.part(kind))]
+        rows = [await ask.site.manager.read(ask.caller, kind, "/", ask.part(kind))]
     else:
         rows = (await ask.site.manager.query(ask.caller, kind, Query())).rows
     told_limits = [rabbit.limits(row, kind) for row in rows]

@@ -28,7 +28,7 @@ async def _list(ask: Ask) -> web.Response:
 
 
 async def _get(ask: Ask) -> web.Response:
-    return told(rabbit.policy(ask.site.manager.read(ask.caller, _class(ask), ask.vhost, ask.part("name"))))
+    return told(rabbit.policy(await ask.site.manager.read(ask.caller, _class(ask), ask.vhost, ask.part("name"))))
 
 
 async def _put(ask: Ask) -> web.Response:

@@ -151,7 +151,7 @@ class WebServer:
         return told(self._description)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        text = metrics.node_text(self._web.manager, self._web.peers)
+        text = await metrics.node_text(self._web.manager, self._web.peers)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _queue_metrics(self, _request: web.Request) -> web.Response:
