@@ -53,7 +53,7 @@ class Bench:
     waiting: int = 1_000_000
     runs: int = 0
     disturbed: list[tuple[str, float]] = field(default_factory=list)
-    round_trips: dict[str, dict[int, float]] = field(default_factory=dict)
+    round_trips: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
 
     def peers(self, *names: str) -> list[str]:
         """weft and, of the others, those that are installed."""

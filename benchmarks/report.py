@@ -98,7 +98,7 @@ class Result:
 
     date: str
     rows: list[Row]
-    round_trips: dict[str, dict[int, float]]
+    round_trips: dict[str, dict[int, tuple[float, float]]]
     noise: str
     failures: list[str]
     repetitions: int
@@ -133,8 +133,10 @@ class Result:
             return []
         names = [name for name in COLUMNS if name in self.round_trips]
         sizes = sorted(self.round_trips[names[0]])
-        head = ["bytes", *(f"{TITLES[name]} p50, µs" for name in names)]
-        lines = [[f"{size:,}", *(number(self.round_trips[name][size]) for name in names)] for size in sizes]
+        head = ["bytes", *(f"{TITLES[name]} {share}, µs" for name in names for share in ("p50", "p99"))]
+        lines = [
+            [f"{size:,}", *(number(us) for name in names for us in self.round_trips[name][size])] for size in sizes
+        ]
         return [
             "## Round trip through two queues, AMQP 0-9-1, everything on one core",
             markdown_table(head, lines),
@@ -142,11 +144,11 @@ class Result:
         ]
 
 
-def plot(series: dict[str, dict[int, float]]) -> str:
-    """Round trip against message size, both on logarithmic axes."""
+def plot(series: dict[str, dict[int, tuple[float, float]]]) -> str:
+    """Round trip (p50, p99) against message size, both on logarithmic axes."""
     width, height, left, top, right, bottom = 760, 420, 70, 50, 130, 60
     sizes = sorted({size for points in series.values() for size in points})
-    values = [value for points in series.values() for value in points.values()]
+    values = [value for points in series.values() for both in points.values() for value in both]
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
 
     def x(size: float) -> float:
@@ -158,7 +160,7 @@ def plot(series: dict[str, dict[int, float]]) -> str:
     def label(at_x: float, at_y: float, words: str, anchor: str = "middle", color: str = "#333") -> str:
         return f'<text x="{at_x:.0f}" y="{at_y:.0f}" text-anchor="{anchor}" fill="{color}">{words}</text>'
 
-    parts = [label(left, 24, "Round trip through two queues, p50, everything on one core", "start")]
+    parts = [label(left, 24, "Round trip through two queues, p50 and (dashed) p99, everything on one core", "start")]
     decade = low
     while decade <= high:
         for step in (1, 2, 5):
@@ -173,11 +175,12 @@ def plot(series: dict[str, dict[int, float]]) -> str:
     parts.append(label((left + width - right) / 2, height - 12, "bytes of body"))
     for name, points in series.items():
         color = COLORS[name]
-        line = " ".join(f"{x(size):.1f},{y(points[size]):.1f}" for size in sorted(points))
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x(size):.1f}" cy="{y(points[size]):.1f}" r="3" fill="{color}"/>' for size in points]
+        for share, more in ((0, ""), (1, ' stroke-dasharray="5 4"')):
+            line = " ".join(f"{x(size):.1f},{y(points[size][share]):.1f}" for size in sorted(points))
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"{more}/>')
+        parts += [f'<circle cx="{x(size):.1f}" cy="{y(points[size][0]):.1f}" r="3" fill="{color}"/>' for size in points]
         last = max(points)
-        parts.append(label(x(last) + 10, y(points[last]) + 4, TITLES[name], "start", color))
+        parts.append(label(x(last) + 10, y(points[last][0]) + 4, TITLES[name], "start", color))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="12">\n<rect width="{width}" height="{height}" fill="white"/>\n'

@@ -216,6 +216,9 @@ async def test_any_process_may_be_killed_under_load(nine: Nine) -> None:
     assert [tier or name for tier, name in tiers] == [
         *("front", *LOCALS), *("mid", "gateway-1", "gateway-2"), *("core", *INFRA, *REMOTES),
     ]  # fmt: skip
+    assert len(re.findall(r"\] .* \d+ published, \d+ delivered", drawn)) == len(nine.pids), "what each node did"
+    assert re.search(r"==> gateway-1 .*operational\n +[-<]", drawn), "links, and under them routes"
+    assert re.search(r"[-<][->] dynamic .*: \w+, \d+ carried", drawn), "and what those carried"
     for local in LOCALS:
         await _until_known(nine.url(local))
     load = Load(nine)

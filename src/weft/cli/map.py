@@ -17,7 +17,7 @@ from weft.client import connect
 from weft.client.management import Management
 from weft.client.url import URL_DEFAULT, URL_VARIABLE
 from weft.fabric.diff import TOPOLOGY
-from weft.fabric.draw import Found, svg, text
+from weft.fabric.draw import FACTS, Found, duration, svg, text
 from weft.model.errors import WeftError
 
 TIMEOUT_S = 5.0
@@ -83,11 +83,9 @@ async def _visit(
 
 async def _ask(found: Found, places: dict[str, dict[str, object]], management: Management, url: str) -> dict[str, str]:
     """One node's facts, and what it knows of others; (name, url) of the nodes it knows."""
-    name = str((await management.read("node"))["name"])
-    queues = await management.query("queue")
-    connections = await management.query("connection", columns=["name"])
-    ready = sum(row.get("ready") or 0 for row in queues)
-    found.nodes[name] = {"url": url, "queues": len(queues), "ready": ready, "connections": len(connections)}
+    node = await management.read("node")
+    name = str(node["name"])
+    found.nodes[name] = {"url": url, **{fact: node.get(fact) for fact in FACTS}}
     routes = await management.query("route")
     more: dict[str, str] = {}
     for link in await management.query("uplink"):
@@ -115,4 +113,6 @@ def _words(value: dict[str, object]) -> dict[str, object]:
 def _route(row: dict[str, object]) -> str:
     arrow = "<-" if row["direction"] == "pull" else "->"
     what = row.get("queue") or row.get("key") or (f"{row.get('keys') or 0} keys" if row["kind"] == "dynamic" else "")
-    return f"{arrow} {row['kind']} {row.get('exchange') or ''} {what}: {row['state']}"
+    carried, slowest = row.get("carried") or 0, row.get("round_trip_p99_us")
+    pace = f", 99 of 100 answered within {duration(slowest)}" if isinstance(slowest, int) else ""
+    return f"{arrow} {row['kind']} {row.get('exchange') or ''} {what}: {row['state']}, {carried} carried{pace}"

@@ -15,6 +15,8 @@ from typing import Any
 
 TIERS = ("front", "mid", "core")
 """From programs inwards; tiers with other names come after these."""
+FACTS = ("queues", "ready", "connections", "published", "delivered", "time_in_queue_p99_us")
+"""What of a node's row is on the map: what it holds, what it did, and how fast."""
 BOX_W, BOX_H, GAP_X, GAP_Y, MARGIN = 190, 64, 40, 90, 30
 
 
@@ -23,8 +25,8 @@ class Found:
     """What a crawl has found."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts by node: url, queues, ready, connections, or why it could not be asked; its kind, tier, region and
-    partition, as far as they are known.
+    """Facts by node: url and `FACTS`, or why it could not be asked; its kind, tier, region and partition, as far as
+    they are known.
     """
     links: list[dict[str, Any]] = field(default_factory=list)
     """from, to, name, role, state, routes (a list of texts)."""
@@ -91,8 +93,15 @@ def _facts(facts: dict[str, Any]) -> str:
     if "error" in facts:
         return f"not reached: {facts['error']}"
     parts = [*_place(facts), str(facts.get("url", ""))]
-    parts += [f"{facts[key]} {key}" for key in ("queues", "ready", "connections") if key in facts]
+    parts += [f"{facts[key]} {key}" for key in FACTS[:-1] if facts.get(key) is not None]
+    if facts.get(FACTS[-1]) is not None:
+        parts.append(f"99 of 100 wait at most {duration(facts[FACTS[-1]])}")
     return ", ".join(part for part in parts if part)
+
+
+def duration(us: int) -> str:
+    """Some microseconds, in milliseconds from a thousand on."""
+    return f"{us} µs" if us < 1_000 else f"{us / 1_000:.1f} ms"
 
 
 def _place(facts: dict[str, Any]) -> list[str]:
@@ -148,10 +157,13 @@ def _line(link: dict[str, Any], here: tuple[int, int], there: tuple[int, int]) -
 def _box(name: str, facts: dict[str, Any], x: int, y: int) -> str:
     fill = "#fdd" if "error" in facts else "#eef5ff"
     second = str(facts.get("error") or facts.get("url", ""))[:30]
-    third = ", ".join([*_place(facts), *(f"{facts[key]} {key}" for key in ("queues", "ready") if key in facts)])
+    third = ", ".join(
+        [*_place(facts), *(f"{facts[key]} {key}" for key in ("queues", "ready") if facts.get(key) is not None)]
+    )
     return (
         f'<g><rect x="{x}" y="{y}" width="{BOX_W}" height="{BOX_H}" rx="8" fill="{fill}" stroke="#456"/>'
         f'<text x="{x + 10}" y="{y + 22}" font-size="15" font-weight="bold">{escape(name)}</text>'
         f'<text x="{x + 10}" y="{y + 40}" font-size="11">{escape(second)}</text>'
-        f'<text x="{x + 10}" y="{y + 55}" font-size="11">{escape(third)}</text></g>'
+        f'<text x="{x + 10}" y="{y + 55}" font-size="11">{escape(third)}</text>'
+        f"<title>{escape(_facts(facts))}</title></g>"
     )

@@ -300,12 +300,18 @@ def test_ten_thousand_servers() -> None:
 
 
 def test_the_map_is_drawn() -> None:
+    done = {"published": 7, "delivered": 6, "time_in_queue_p99_us": 1_234}
     found = Found(
-        {"gw": {"url": "amqp://h:1", "queues": 2, "ready": 1}, "r": {"url": "amqp://h:2"}, "<x>": {"error": "gone"}},
+        {
+            "gw": {"url": "amqp://h:1", "queues": 2, "ready": 1, **done},
+            "r": {"url": "amqp://h:2"},
+            "<x>": {"error": "gone"},
+        },
         [{"from": "r", "to": "gw", "name": "up", "role": "gateway", "state": "operational", "routes": ["<- queue q"]}],
     )
     drawn = text(found)
     assert drawn.index("[gw]") < drawn.index("[r]")
+    assert "2 queues, 1 ready, 7 published, 6 delivered, 99 of 100 wait at most 1.2 ms" in drawn
     assert "==> gw (gateway)  operational" in drawn
     assert "not reached: gone" in drawn
     places = {"gw": {"tier": "mid", "kind": "gateway"}, "r": {"tier": "front", "region": "dub"}}

@@ -72,6 +72,7 @@ CHANGED: dict[str, tuple[str, str, dict[str, object]]] = {
     "route": ("/", "r", {"credit": 10}),
     "relay": ("/", "in-step", {"role": "core"}),
 }
+FLAGS = ({"durable": True, "auto_delete": False}, {"durable": False, "auto_delete": True})
 
 
 @dataclass
@@ -80,6 +81,10 @@ class Life:
 
     rows: dict[str, dict[str, dict[str, Any]]]
     events: list[tuple[str, str, str]]
+    moved: dict[str, int]
+    """How far the node's counters went while messages were sent and taken."""
+    changed: dict[str, dict[str, Any]]
+    """By class, the row of the object that was changed, as the next query told it."""
 
 
 async def make(node: weft.Node) -> None:
@@ -101,7 +106,7 @@ async def make(node: weft.Node) -> None:
     await create("stream", "log")
     await create("binding", "", source="x", destination="jobs", routing_key="order.#")
     await create("uplink", "there", urls=["amqp://127.0.0.1:1"])
-    await create("route", "r", link="there", kind="static", exchange="x", key="far.#")
+    await create("route", "r", link="there", kind="static", exchange="x", source_exchange="y", key="far.#")
     await create("relay", "in-step", urls=["amqp://127.0.0.1:1"], exchange="x")
     await create("directory", "/settings/color", value={"is": "blue"})
     queue = {"x-weft-service": "payments"}
@@ -167,7 +172,9 @@ async def live(folder: Path) -> Life:
         await make(node)
         await prepare(node)
         connection = await aio_pika.connect(f"amqp://guest:guest@127.0.0.1:{node.ports[0]}/")
+        moved = await counters(node)
         await work(await connection.channel())
+        moved = {name: count - moved[name] for name, count in (await counters(node)).items()}
         await manager.tell_statistics()
         rows: dict[str, dict[str, dict[str, Any]]] = {}
         seen: list[tuple[str, str, str]] = []
@@ -176,21 +183,39 @@ async def live(folder: Path) -> Life:
             page = await manager.query(manager.node, item.name, Query())
             rows[item.name] = {row["name"]: row for row in page.rows}
         await connection.close()
-        await end(node)
+        changed = await end(node)
         await hear(events, seen, WANTED)
     failures = [(event["class"], event["kind"], event["object"]) for event in await fail(folder)]
-    return Life(rows, [*seen, *failures])
+    return Life(rows, [*seen, *failures], moved, changed)
 
 
-async def end(node: weft.Node) -> None:
-    """Everything is changed that can be, and goes again."""
+async def counters(node: weft.Node) -> dict[str, int]:
+    """What the node counts of messages, without those that it publishes about itself."""
+    manager = node.management.manager
+    row = await manager.read(manager.node, "node", "/", "here")
+    told = await manager.read(manager.node, "exchange", "/", "weft.events")
+    return {
+        "published": row["published"] - told["messages_in"],
+        **{name: row[name] for name in ("settled", "returned", "redelivered", "duplicate", "unroutable")},
+    }
+
+
+async def end(node: weft.Node) -> dict[str, dict[str, Any]]:
+    """Everything is changed that can be, and goes again; what was changed."""
     manager, caller = node.management.manager, node.management.manager.node
     with pytest.raises(aio_pika.exceptions.AMQPConnectionError):
         await aio_pika.connect(f"amqp://guest:wrong@127.0.0.1:{node.ports[0]}/")
     for name, operation in (("kept", "commit"), ("undone", "rollback")):
         await manager.call(caller, "transaction", "/", name, operation, {})
+    changed = {}
     for kind, (vhost, name, values) in CHANGED.items():
         await manager.update(caller, kind, vhost, name, values)
+        found = (await manager.query(caller, kind, Query())).rows
+        changed[kind] = next(row for row in found if row["name"] == name and row.get("vhost", vhost) == vhost)
+    for state in FLAGS:
+        await manager.create(caller, "queue", "/", "flagged", state)
+        changed[str(state)] = await manager.read(caller, "queue", "/", "flagged")
+        await manager.delete(caller, "queue", "/", "flagged", {})
     for kind in ("binding", "queue", "stream", "rule", "exchange"):
         await manager.delete(caller, kind, "/", COUNTED[kind][0], {})
     for kind, (vhost, name, _) in reversed([item for item in CHANGED.items() if item[0] != "log"]):
@@ -200,6 +225,8 @@ async def end(node: weft.Node) -> None:
         await manager.call(caller, "node", "/", "here", "tell", told)
     for operation in ("quiesce", "resume", "drain"):
         await manager.call(caller, "node", "/", "here", operation, {})
+        changed[operation] = await manager.read(caller, "node", "/", "here")
+    return changed
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +256,11 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "connection": ("", {"messages_in": SENT + 1 + APPENDED, "messages_out": SENT + APPENDED, "channels": 1}),
     "session": ("", {"consumers": 3, "unsettled": 0, "published": SENT + 1 + APPENDED}),
     "uplink": ("there", {"connects": 0}),
-    "route": ("r", {"mended": 0, "carried": 0}),
+    "route": (
+        "r",
+        {"link": "there", "kind": "static", "exchange": "x", "source_exchange": "y", "key": "far.#"}
+        | {"credit": SOME, "durable": True, "mended": 0, "carried": 0},
+    ),
     "relay": ("in-step", {"exchange": "x", "mended": 0, "carried": 0}),
     "exchange": ("x", {"messages_in": SENT + 1, "bindings": 1}),
     "queue": ("jobs", {"published": SENT, "delivered": SENT, "settled": SENT, "ready": 0, "duplicate": 1}),
@@ -277,6 +308,25 @@ def test_a_class_tells_every_kind_of_event_that_it_has(life: Life, item: Any) ->
     if item.name == "node":
         told |= {"read_alarm", "read_alarm_cleared"}  # tests/unit/management/test_events.py
     assert told == {event.name for event in item.events}
+
+
+def test_the_node_counts_exactly_what_was_sent_and_taken(life: Life) -> None:
+    taken = SENT + APPENDED
+    assert life.moved == {
+        "published": taken + 1,
+        "settled": taken,
+        "duplicate": 1,
+        **dict.fromkeys(("returned", "redelivered", "unroutable"), 0),
+    }
+
+
+def test_what_was_changed_is_in_the_next_answer(life: Life) -> None:
+    for kind, (_, _, values) in CHANGED.items():
+        assert {name: life.changed[kind][name] for name in values} == values, kind
+    for state in FLAGS:
+        assert {name: life.changed[str(state)][name] for name in state} == state
+    states = [life.changed[operation]["state"] for operation in ("quiesce", "resume", "drain")]
+    assert states == ["quiesced", "running", "draining"]
 
 
 def test_the_agent_counts_what_it_told(life: Life) -> None:

@@ -19,8 +19,9 @@ async def told(node: weft.Node, queue: str, count: int) -> list[dict[str, Any]]:
 
 async def test_a_node_that_gathers_hears_of_objects_statistics_and_log_lines_everywhere() -> None:
     async with Nodes() as fabric:
-        infra, *locals_ = [await fabric.add(name) for name in ("infra", "one", "other")]
-        infra.declare_exchange(GATHERED, "topic")
+        infra, *locals_, far = [await fabric.add(name) for name in ("infra", "one", "other", "far")]
+        for node in (infra, locals_[0]):
+            node.declare_exchange(GATHERED, "topic")
         wanted = {
             "all": "#",
             "made": "queue.created.*.orders.*",
@@ -33,12 +34,21 @@ async def test_a_node_that_gathers_hears_of_objects_statistics_and_log_lines_eve
         for node in locals_:
             fabric.link("infra", node.name, name=node.name)
             infra.add_route(node.name, "static", exchange=GATHERED, source_exchange="weft.events", key="#")
-        await until(lambda: flowing(infra))
-        for node in locals_:
+        # Two hops: one gathers what far tells, and infra what one has gathered.
+        fabric.link("one", "far", name="far")
+        locals_[0].add_route("far", "static", exchange=GATHERED, source_exchange="weft.events", key="queue.#")
+        infra.add_route("one", "static", exchange=GATHERED, source_exchange=GATHERED, key="#")
+        await until(lambda: flowing(infra) and flowing(locals_[0]))
+        for node in (*locals_, far):
             node.declare_queue("orders")
+        for node in locals_:
             await node.management.manager.tell_statistics()
-        made = await told(infra, "made", 2)
-        assert {(event["node"], event["object"]) for event in made} == {("one", "orders"), ("other", "orders")}
+        made = await told(infra, "made", 3)
+        assert {(event["node"], event["object"]) for event in made} == {
+            ("one", "orders"),
+            ("other", "orders"),
+            ("far", "orders"),
+        }
         figures = await told(infra, "figures", 2)
         assert {(event["node"], event["values"]["queues"] > 0) for event in figures} == {("one", True), ("other", True)}
         # The nodes of one process share its logs, so each tells the line.
