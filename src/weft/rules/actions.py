@@ -9,14 +9,15 @@ Rule: docs/guides/rules.md, "Actions".
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from weft.model.errors import ConfigError, Unavailable
 from weft.rules.file import ActionSettings
@@ -26,6 +27,8 @@ from weft.rules.snmp import send_trap
 TIMEOUT_S = 10.0
 OUTPUT_BYTES_MAX = 4_096
 """How much of what a command says is told when it fails."""
+PIPE_BYTES = 65_536
+"""What a pipe holds."""
 SCALING_ADDRESS = "weft.scaling"
 
 Action = Callable[[Firing], Awaitable[None]]
@@ -144,16 +147,20 @@ class _Call:
             raise ConfigError(f"a webhook's url must begin with http:// or https://, not {self._url!r}")
 
     async def __call__(self, firing: Firing) -> None:
-        await asyncio.to_thread(self._post, json.dumps(firing.as_dict()).encode())
-
-    def _post(self, body: bytes) -> None:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310 - the scheme was checked
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s):  # noqa: S310
-                pass
-        except (OSError, urllib.error.URLError, ValueError) as error:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
+                session.post(self._url, json=firing.as_dict()) as answer,
+            ):
+                # What it says beyond that is nobody's business: a server may go on for as long as it likes.
+                status = answer.status
+        except TimeoutError as error:
+            raise Unavailable(f"cannot call {self._url}: no answer within {self._timeout_s:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"cannot call {self._url}: {error}") from error
+        if status >= 400:
+            raise Unavailable(f"{self._url} answered {status}")
 
 
 class _Command:
@@ -175,22 +182,60 @@ class _Command:
         fields = {key: str(value) for key, value in firing.as_dict().items() if key in _FIELDS}
         words = [word.format_map(fields) for word in self._words]
         environment = os.environ | {f"WEFT_{key.upper()}": value for key, value in fields.items()}
-        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *words, env=environment, stdin=null, stdout=null, stderr=pipe
-            )
-        except OSError as error:
-            raise Unavailable(f"the action {self._name} cannot run {words[0]}: {error.strerror}") from error
-        try:
-            _, said = await asyncio.wait_for(process.communicate(), self._timeout_s)
-        except TimeoutError as error:
-            process.kill()
-            await process.wait()
-            raise Unavailable(f"the action {self._name} took more than {self._timeout_s:g} s and was ended") from error
-        if process.returncode:
-            words_said = said[-OUTPUT_BYTES_MAX:].decode(errors="replace").strip()
-            raise Unavailable(f"the action {self._name} ended with {process.returncode}: {words_said}")
+        code, said = await self._run(words, environment)
+        if code:
+            raise Unavailable(f"the action {self._name} ended with {code}: {said.decode(errors='replace').strip()}")
+
+    async def _run(self, words: list[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
+        """What a program ended with, and the end of what it said. What it leaves running is not waited for."""
+        with _Tail(OUTPUT_BYTES_MAX) as tail:
+            null = asyncio.subprocess.DEVNULL
+            try:
+                # With a group of its own: if it must be ended, so must be what it started.
+                process = await asyncio.create_subprocess_exec(
+                    *words, env=environment, stdin=null, stdout=null, stderr=tail.write_end, start_new_session=True
+                )
+            except OSError as error:
+                raise Unavailable(f"the action {self._name} cannot run {words[0]}: {error.strerror}") from error
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    code = await process.wait()
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"the action {self._name} took more than {self._timeout_s:g} s, and was ended"
+                ) from error
+            finally:
+                if process.returncode is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            return code, tail.take()
+
+
+class _Tail:
+    """A pipe of which only the end is kept, however much is written to it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept = b""
+        self._loop = asyncio.get_running_loop()
+        self._read_end, self.write_end = os.pipe()
+
+    def __enter__(self) -> _Tail:
+        os.set_blocking(self._read_end, False)
+        self._loop.add_reader(self._read_end, self.take)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._loop.remove_reader(self._read_end)
+        os.close(self._read_end)
+        os.close(self.write_end)
+
+    def take(self) -> bytes:
+        """All that is kept, what is in the pipe now included."""
+        with suppress(BlockingIOError):
+            self._kept = (self._kept + os.read(self._read_end, PIPE_BYTES))[-self._bytes_max :]
+        return self._kept
 
 
 _FIELDS: Mapping[str, str] = {

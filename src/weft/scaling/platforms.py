@@ -78,7 +78,9 @@ class _Web:
                 if answer.status >= 400:
                     raise Unavailable(f"{self._what} said {answer.status}: {_said(text)}")
                 return json.loads(text) if text else None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except TimeoutError as error:
+            raise Unavailable(f"{self._what} at {self._url} did not answer within {timeout_s:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{self._what} at {self._url} cannot be asked: {error}") from error
         except ValueError as error:
             raise Unavailable(f"{self._what} answered what is not JSON: {error}") from error

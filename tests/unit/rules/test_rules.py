@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -204,13 +206,57 @@ async def test_a_webhook_posts_json() -> None:
         build(ActionSettings("w", "webhook", {"url": "file:///etc/passwd"}), node="n", send=None)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (b"", "no answer within 0.3 s"),
+        (b"HTTP/1.1 500 ", "no answer within 0.3 s"),
+        (b"what is this\r\n\r\n", "cannot call"),
+        (b"HTTP/1.1 500 Sorry\r\nContent-Length: 9999\r\n\r\nstill", "answered 500"),
+    ],
+    ids=["nothing", "half a line", "no HTTP", "half a body"],
+)
+async def test_a_webhook_whose_server_is_odd_is_told_in_time(words: bytes, said: str) -> None:
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(words)
+        await asyncio.sleep(0)
+        open_.append(writer)
+
+    open_: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        timeout_s = 0.3 if "0.3" in said else 30
+        with pytest.raises(Unavailable, match=said):
+            await act("webhook", url=f"http://127.0.0.1:{port}/", timeout_s=timeout_s)
+        for writer in open_:
+            writer.close()
+
+
+def until_closed(reader: int) -> None:
+    """Wait until no process has the other end of a pipe."""
+    with open(reader, "rb") as file:
+        os.set_blocking(reader, True)
+        assert file.read() == b""
+
+
 async def test_a_command_knows_what_fired_and_may_not_hang(tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = "import os,sys; open(sys.argv[1],'w').write(sys.argv[2]+' '+os.environ['WEFT_OBJECT'])"
     await act("command", run=[sys.executable, "-c", program, str(out), "{value}"])
     assert out.read_text() == "12.0 transaction_test" or out.read_text() == "12 transaction_test"
+    pid, pipe = tmp_path / "pid", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(Unavailable, match="took more than"):
-        await act("command", run=[sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.3)
+        await act("command", run=["sh", "-c", f"sleep 600 > {pipe} & wait"], timeout_s=0.5)
+    await asyncio.wait_for(asyncio.to_thread(until_closed, reader), 30)  # what it has started ended with it
+    # What it leaves running, with its standard error open, is not waited for; what it says is kept only at its end.
+    await act("command", run=["sh", "-c", f"sleep 600 & echo $! > {pid}"], timeout_s=30)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    with pytest.raises(Unavailable, match=r"(?s)ended with 1: y.*end$") as failed:
+        await act("command", run=["sh", "-c", "yes | head -c 1000000 >&2; echo end >&2; exit 1"], timeout_s=30)
+    assert len(str(failed.value)) < 5_000
     with pytest.raises(Unavailable, match="ended with 3: no"):
         await act("restart", run=[sys.executable, "-c", "import sys; print('no', file=sys.stderr); sys.exit(3)"])
     with pytest.raises(Unavailable, match="cannot run"):
