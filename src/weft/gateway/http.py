@@ -60,13 +60,13 @@ class HttpSource:
     async def _take(self, request: web.Request) -> web.Response:
         if len(self._open) >= WAITING_MAX:
             return _later()
-        body = await request.read()
         post: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
-        headers = {name[len(PREFIX) :].lower(): value for name, value in request.headers.items() if _is_own(name)}
-        content_type = request.headers.get("Content-Type")
-        self._posts.put_nowait(Letter(request.headers.get(ID) or new_id(), body, content_type, headers, post))
-        self._open.add(post)
+        self._open.add(post)  # before its body is read: those on their way count too
         try:
+            body = await request.read()
+            headers = {name[len(PREFIX) :].lower(): value for name, value in request.headers.items() if _is_own(name)}
+            content_type = request.headers.get("Content-Type")
+            self._posts.put_nowait(Letter(request.headers.get(ID) or new_id(), body, content_type, headers, post))
             return await post
         finally:
             self._open.discard(post)

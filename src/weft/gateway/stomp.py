@@ -31,6 +31,8 @@ OWN_HEADERS = frozenset(
     {"ack", "content-length", "content-type", "destination", "message-id", "redelivered", "subscription", *ID_HEADERS}
 )
 """What STOMP says of a delivery, and not the message of itself."""
+SAID_HEADERS = OWN_HEADERS | {"transaction", "receipt", "persistent"}
+"""What a SEND says to the broker: never a letter's own word."""
 
 
 class Link(stomp.ConnectionListener):  # type: ignore[misc]
@@ -202,13 +204,27 @@ class StompTarget:
         link = self._link
         if link is None:
             raise Unavailable("a target is used inside `async with`")
-        receipts = [link.receipt() for _ in letters]
-        await link.call(self._send_all, link, letters, [name for name, _ in receipts])
+        said = [letter for letter in letters if _can_be_said(letter)]
+        receipts = [link.receipt() for _ in said]
+        await link.call(self._send_all, link, said, [name for name, _ in receipts])
         async with asyncio.timeout(ANSWER_S):
             await asyncio.gather(*(answer for _, answer in receipts))
-        return {}
+        why = "it cannot be said in STOMP: there is a NUL in its head"
+        return {letter.id: why for letter in letters if not _can_be_said(letter)}
 
     def _send_all(self, link: Link, letters: Sequence[Letter], receipts: Sequence[str]) -> None:
         for letter, receipt in zip(letters, receipts, strict=True):
+            own = {_escaped(name): value for name, value in letter.headers.items() if name not in SAID_HEADERS}
             ids = {**dict.fromkeys(ID_HEADERS, letter.id), "persistent": "true", "receipt": receipt}
-            link.connection.send(self._destination, letter.body, letter.content_type, {**letter.headers, **ids})
+            link.connection.send(self._destination, letter.body, letter.content_type, {**own, **ids})
+
+
+def _can_be_said(letter: Letter) -> bool:
+    """A NUL ends a frame, and nothing escapes it."""
+    texts = (letter.id, letter.content_type or "", *letter.headers, *letter.headers.values())
+    return not any("\0" in text for text in texts)
+
+
+def _escaped(name: str) -> str:
+    """The name of a header; values the library escapes itself."""
+    return name.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c").replace("\r", "\\r")

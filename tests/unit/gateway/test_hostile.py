@@ -1,0 +1,77 @@
+"""Letters and posts of strangers: what they hold stays what it is on the other side, and they are as many as agreed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing, suppress
+
+import pytest
+
+from weft.gateway import Letter, http
+from weft.gateway.http import HttpSource
+
+stomp = pytest.importorskip("weft.gateway.stomp")
+
+
+class Frames:
+    """The other end of STOMP connections: says yes to everything, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+        """Command and headers of each frame, and its body last."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError):
+            while True:
+                self._hear((await reader.readuntil(b"\0"))[:-1].decode().lstrip("\n"), writer)
+
+    def _hear(self, frame: str, writer: asyncio.StreamWriter) -> None:
+        head, _, body = frame.partition("\n\n")
+        command, *headers = head.split("\n")
+        answer = [header.partition(":")[2] for header in headers if header.startswith("receipt:")]
+        if command == "STOMP":
+            writer.write(b"CONNECTED\nversion:1.2\n\n\0")
+        self.told.append([command, *headers, body])
+        writer.writelines(f"RECEIPT\nreceipt-id:{name}\n\n\0".encode() for name in answer)
+
+
+async def test_a_letter_is_one_stomp_frame_whatever_its_headers_are() -> None:
+    frames = Frames()
+    smuggled = "a\n\nhidden\nSEND\ndestination"
+    letters = [
+        Letter("plain", b"1", "text/plain", {"colour": "red", smuggled: "/queue/other"}),
+        Letter("empty", b"", None, {"content-length": "300", "transaction": "t", "destination": "/queue/other"}),
+        Letter("nul", b"2", None, {"a": "b\0SEND\ndestination:/queue/other\n\n"}),
+        Letter("last", b"3"),
+    ]
+    async with await asyncio.start_server(frames.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with stomp.StompTarget("/queue/orders", "127.0.0.1", port, "guest", "guest", "/") as target:
+            async with asyncio.timeout(30):
+                refusals = await target.push(letters)
+    assert refusals == {"nul": "it cannot be said in STOMP: there is a NUL in its head"}
+    sent = [frame for frame in frames.told if frame[0] == "SEND"]
+    assert [frame[-1] for frame in sent] == ["1", "", "3"]
+    assert [header for frame in sent for header in frame if header.startswith("destination")] == [
+        "destination:/queue/orders"
+    ] * 3
+    assert {"colour:red", "a\\n\\nhidden\\nSEND\\ndestination:/queue/other"} <= set(sent[0])
+    assert not [header for header in sent[1] if header.startswith(("content-length", "transaction"))]
+
+
+async def test_posts_that_are_still_on_their_way_count_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "WAITING_MAX", 2)
+    async with asyncio.timeout(30), HttpSource("127.0.0.1", 0, "/in") as source:
+        posts = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", source.port)
+            posts.append(writer)
+            writer.write(b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+            assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+        # The bodies of the first two have not come yet.
+        assert b" 503 " in await reader.readline()
+        for writer in posts:
+            writer.write(b"x")
+        assert [letter.body for letter in [*await source.pull(1), *await source.pull(1)]] == [b"x", b"x"]
+        for writer in posts:
+            writer.close()
