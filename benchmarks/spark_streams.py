@@ -124,9 +124,14 @@ class Case:
         rows.write.format("noop").mode("overwrite").save()
 
     def parquet(self, stream: str = "rows") -> str:
-        """The same rows as Spark writes them when nobody says how; no file has more than a batch of a stream."""
+        """The same rows as Spark writes them when nobody says how; no file has more than a batch of a stream.
+
+        By one task: a stream of files is read in the order in which they were written, and must have the order that
+        the rows have. Out of order, the watermark stands still at the end, and the query saves its last batch, without
+        rows, which it does when the watermark has moved.
+        """
         place = str(self.folder / f"parquet-{stream}")
-        self.read(stream=stream).write.option("maxRecordsPerFile", STREAM_ROWS).parquet(place)
+        self.read(stream=stream).coalesce(1).write.option("maxRecordsPerFile", STREAM_ROWS).parquet(place)
         return place
 
     def lake(self, stream: str = "rows") -> str:

@@ -1,7 +1,8 @@
 """A Spark session that starts fast and keeps quiet: what `weft pipeline`, the tests and the examples run on.
 
-Owns the settings of a local session and three cures for its slow start: a class data archive of the JVM, a Spark home
-from which workers import compiled modules, and a checkpoint manager that forks no process per file. A name, a master
+Owns the settings of a local session and four cures for its slow start: a class data archive of the JVM, a Spark home
+from which workers import compiled modules, processes of Python that are forked from one that has imported everything,
+and a checkpoint manager that forks no process per file. A name, a master
 and more settings come in, a `SparkSession` goes out.
 It must never be needed: the data source works in any session, and on a cluster only the plain settings apply.
 The figures behind each cure are in docs/guides/spark.md, "Start".
@@ -13,7 +14,8 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -21,6 +23,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from weft.model.errors import Unavailable
+from weft.spark.nursery import ready_python
 from weft.spark.source import register
 
 MASTER = "local[2,3]"
@@ -98,21 +101,37 @@ def session(
 ) -> SparkSession:
     """The session of this process, made if there is none, with `format("weft")` known to it."""
     builder = SparkSession.builder.appName(name)
+    python = None
     if SUBMITTED in os.environ:
         settings = dict(PLAIN)
     else:
         settings = {"spark.master": master or MASTER, **PLAIN}
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        chosen = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if settings["spark.master"].startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= LOCAL
             if SparkSession.getActiveSession() is None:
                 settings |= _quick_start(name, java_options)
+                python = ready_python() if chosen == sys.executable else None
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    spark = _started(builder)
+    with _python(python):
+        spark = _started(builder)
     register(spark)
     return spark
+
+
+@contextmanager
+def _python(path: str | None) -> Iterator[None]:
+    """Let this be Python for what Spark starts in a session made meanwhile, and for nobody else's processes."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    if path is not None:
+        os.environ["PYSPARK_PYTHON"] = path
+    try:
+        yield
+    finally:
+        if path is not None and before is not None:
+            os.environ["PYSPARK_PYTHON"] = before
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:

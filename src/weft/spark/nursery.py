@@ -1,0 +1,81 @@
+"""The process from which Spark's Python processes are forked: started with a session, ended with its program.
+
+Owns the folder in which it is found: a socket, and a program in Python's place that asks there. Nothing comes in; the
+path of that program goes out, for Spark to call.
+It must never be needed: without it the same program starts Python.
+The two programs are `weft._spark_nursery` and `weft._spark_python`; the reasons, in
+docs/decisions/0073-spark-forks-what-is-ready.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from weft import _spark_python
+
+WAITING_MAX = 64
+"""Processes that Spark may want before the first is ready; it starts one per kind of work and query."""
+
+SURROUNDINGS = {
+    # One thread only: neither numpy's nor those of a memory pool that pyarrow has beside its own.
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    # As Spark tells its processes; some of it is read when a module is imported.
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+    "PYTHONUNBUFFERED": "YES",
+}
+
+VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+PROGRAM = """\
+#!/bin/sh
+case "$1$2" in
+-m*) exec {asking} "$@" ;;
+"-c{question}") echo {version} ;;
+*) exec {python} "$@" ;;
+esac
+"""
+"""Modules are run by a copy. Which version this is Spark asks several times for each query."""
+
+
+@functools.cache
+def ready_python() -> str | None:
+    """A program to be called in Python's place, or nothing where a process cannot be forked this way."""
+    if sys.platform != "linux":
+        return None
+    try:
+        program, process = start(Path(tempfile.mkdtemp(prefix="weft-python-")))
+    except OSError:
+        return None
+    _kept.append(process)
+    return str(program)
+
+
+_kept: list[subprocess.Popen[bytes]] = []
+"""Its standard input must stay open: it ends when that is closed, however this program ends."""
+
+
+def start(folder: Path) -> tuple[Path, subprocess.Popen[bytes]]:
+    """Fill a folder; returns the program in it, and the process that it asks."""
+    path, program = folder / "socket", folder / "python"
+    asking = shlex.join([sys.executable, "-IS", _spark_python.__file__, str(path)])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    text = PROGRAM.format(asking=asking, python=shlex.quote(sys.executable), question=VERSION, version=version)
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        # Whoever asks before the imports are done waits in line.
+        listener.bind(str(path))
+        listener.listen(WAITING_MAX)
+        command = [sys.executable, "-m", "weft._spark_nursery", str(listener.fileno()), str(folder)]
+        surroundings = {"PYTHONHASHSEED": "0", **os.environ, **SURROUNDINGS}
+        process = subprocess.Popen(  # noqa: S603 - this very program
+            command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], env=surroundings
+        )
+        return program, process
