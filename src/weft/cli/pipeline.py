@@ -102,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
         return {"run": _run, "report": _report, "tier": _tier, "replay": _replay}[options.part](options)
     except ImportError as error:
         raise ConfigError(f"the pipeline needs Spark: pip install 'weft[spark]' ({error})") from None
+    except ConfigError:
+        raise
     except WeftError as error:
         raise Unavailable(str(error)) from None
 
