@@ -9,7 +9,6 @@ Rule: output is written once per turn of the loop, or at once when the engine sa
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from time import monotonic_ns, sleep, time_ns
 from typing import Any, Protocol, cast
@@ -29,7 +28,6 @@ from weft.model.events import (
     LinkClosed,
     MemoryAlarm,
     OpenRequested,
-    ReadAlarm,
     ReadingResumed,
     TopologyRequested,
 )
@@ -59,9 +57,6 @@ DRAIN_S = 5.0
 
 RECOVER_S = 30.0
 """Time the disk has to give back the promises of the last life before the node serves without them."""
-
-LOG = logging.getLogger("weft")
-"""What an operator must know while the node serves; without a handler of the program's own, Python prints it."""
 
 REST_S = 100e-6
 """A rest between two turns; with the slack of the system's timers about twice as long. See `pace`."""
@@ -127,9 +122,8 @@ class Driver:
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             HangUp: self._on_hang_up,
             ReadingResumed: self._on_reading_resumed,
-            MemoryAlarm: self._on_memory_alarm,
-            DiskAlarm: self._on_disk_alarm,
-            ReadAlarm: self._on_read_alarm,
+            MemoryAlarm: self._hold_local,
+            DiskAlarm: self._hold_local,
             LinkClosed: self._on_link_closed,
             ConnectionClosed: self._on_connection_closed,
         }
@@ -360,22 +354,6 @@ class Driver:
         connection = self.connections.get(event.conn)
         if connection is not None:
             connection.transport.resume_reading()
-
-    def _on_memory_alarm(self, event: MemoryAlarm) -> None:
-        self._hold_local(event)
-
-    def _on_disk_alarm(self, event: DiskAlarm) -> None:
-        if event.raised:
-            LOG.warning("the disk takes no messages, their publishers wait: %s", event.text)
-        else:
-            LOG.warning("the disk takes messages again")
-        self._hold_local(event)
-
-    def _on_read_alarm(self, event: ReadAlarm) -> None:
-        if event.raised:
-            LOG.warning("the disk does not give messages back, their consumers wait: %s", event.text)
-        else:
-            LOG.warning("the disk gives messages back again")
 
     def _hold_local(self, alarm: MemoryAlarm | DiskAlarm) -> None:
         """Senders of this process wait while any alarm is on."""

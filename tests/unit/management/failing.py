@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from weft.model.limits import Limits
 NAME = "frail"
 MEMORY_BYTES = 4 << 20
 PIECE = bytes(256 << 10)
+PIECES = 40
+"""More than is read before anybody asks."""
 Event = dict[str, Any]
 
 
@@ -53,7 +56,7 @@ async def fail(folder: Path) -> list[Event]:
     async with weft.Node(**options) as node, node.receive("heard") as receiver:
         again = Ear(receiver)
         await again.hear(("node", "started"), ("queue", "undecided"))
-    return [*ear.events, *again.events, *await _lose_disk(folder / "other")]
+    return [*ear.events, *again.events, *await _lose_disk(folder / "other"), *await _lose_reads(folder / "third")]
 
 
 async def _lose_neighbour(node: weft.Node, neighbour: weft.Node, ear: Ear) -> None:
@@ -102,6 +105,38 @@ async def _lose_disk(folder: Path) -> list[Event]:
         await ear.hear(("node", "disk_alarm_cleared"))
         await sending
     return ear.events
+
+
+async def _lose_reads(folder: Path) -> list[Event]:
+    """The second half of what waits cannot be read, nor put aside as damaged, and then it can be read again."""
+    async with weft.Node(name=NAME, data_dir=folder) as node:
+        node.declare_queue("stored")
+        for _ in range(PIECES):
+            await node.send("stored", PIECE, delivery_mode=2)
+    damaged, away = folder / "messages" / "damaged", folder / "away"
+    (log,) = (folder / "messages" / "segments").glob("*.log")
+    kept = log.read_bytes()
+    async with weft.Node(name=NAME, data_dir=folder) as node, node.receive("weft.events/node.#") as receiver:
+        ear = Ear(receiver)
+        damaged.rename(away)
+        os.truncate(log, len(PIECE) * PIECES // 2)
+        taking = asyncio.create_task(_take_all(node))
+        await ear.hear(("node", "read_alarm"))
+        assert "damaged/" in node.management.peers.alarms["read_alarm"]
+        log.write_bytes(kept)
+        away.rename(damaged)
+        await ear.hear(("node", "read_alarm_cleared"))
+        assert not node.management.peers.alarms
+        await taking
+    return ear.events
+
+
+async def _take_all(node: weft.Node) -> None:
+    async with asyncio.timeout(60), node.receive("stored") as receiver:
+        for _ in range(PIECES):
+            message = await anext(receiver)
+            assert message.body == PIECE
+            message.accept()
 
 
 async def _take(node: weft.Node, queue: str) -> bytes:

@@ -305,8 +305,6 @@ def test_a_class_has_properties_and_statistics(life: Life, item: Any) -> None:
 @pytest.mark.parametrize("item", CLASSES, ids=lambda i: i.name)
 def test_a_class_tells_every_kind_of_event_that_it_has(life: Life, item: Any) -> None:
     told = {kind for name, kind, _ in life.events if name == item.name}
-    if item.name == "node":
-        told |= {"read_alarm", "read_alarm_cleared"}  # tests/unit/management/test_events.py
     assert told == {event.name for event in item.events}
 
 

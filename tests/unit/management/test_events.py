@@ -14,7 +14,6 @@ import weft
 from weft.management.manager import BY_NAME
 from weft.management.schema import ManagedClass
 from weft.management.service import TOLD
-from weft.model.events import ReadAlarm
 
 from .conftest import Console
 
@@ -91,19 +90,6 @@ async def test_connections_tell_when_they_come_and_go(node: weft.Node) -> None:
         with pytest.raises(aio_pika.exceptions.AMQPConnectionError):
             await aio_pika.connect(f"amqp://guest:wrong@127.0.0.1:{node.ports[0]}/")
         assert (await next_event(events, kind="refused"))["severity"] == "warning"
-
-
-async def test_a_disk_that_gives_nothing_back_is_told(node: weft.Node) -> None:
-    """As the kernel reports it: no disk here refuses to be read when it is asked to. Other alarms: failing.py."""
-    async with node.receive("weft.events/node.#") as events:
-        for raised in (True, False):
-            node.management.peers.on_events([ReadAlarm(raised, "bad sector" if raised else "")], 0)
-            assert node.management.peers.alarms == ({"read_alarm": "bad sector"} if raised else {})
-        told = [await next_event(events, **{"class": "node"}) for _ in range(2)]
-    assert [(event["kind"], event["severity"]) for event in told] == [
-        ("read_alarm", "error"),
-        ("read_alarm_cleared", "info"),
-    ]
 
 
 async def test_statistics_are_told_on_demand(node: weft.Node, console: Console) -> None:
