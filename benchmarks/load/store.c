@@ -14,10 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BATCH_BYTES (1 << 20)
-#define BLOCK_BYTES 4096
+#define PAGE_BYTES (2 << 20)
 #define FILE_BYTES (64 << 20)
 
 /* A file past the page cache that nobody else has, and a batch to write from or read into. */
@@ -28,8 +29,10 @@ static int open_file(void **batch) {
     unlink(path);
     if (file < 0) fail("%s: %s", path, strerror(errno));
     close(made);
-    if (posix_memalign(batch, BLOCK_BYTES, BATCH_BYTES)) fail("no memory");
-    memset(*batch, 1, BATCH_BYTES);
+    if (posix_memalign(batch, PAGE_BYTES, PAGE_BYTES)) fail("no memory");
+    /* In one piece of the machine's memory, if there is one: a disk reads into that several times as fast. */
+    madvise(*batch, PAGE_BYTES, MADV_HUGEPAGE);
+    memset(*batch, 1, PAGE_BYTES);
     return file;
 }
 

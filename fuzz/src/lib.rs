@@ -13,6 +13,7 @@ mod feature;
 pub mod generate091;
 pub mod generate10;
 mod mutate;
+mod segment;
 mod source;
 
 pub use feature::take_features;
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     codec("frame10", codec10::frame, generate10::frames, generate10::WORDS),
     codec("performative10", codec10::performative, generate10::body, generate10::WORDS),
     codec("sections10", codec10::sections, generate10::message, generate10::WORDS),
+    engine("segment", segment::run, segment::generate, segment::WORDS),
     engine("engine_bytes", engine_bytes::run, engine_bytes::generate, engine_bytes::WORDS),
     engine("engine_ops", engine_ops::run, engine_ops::generate, &[]),
 ];

@@ -52,6 +52,11 @@ fn sections10() {
 }
 
 #[test]
+fn segment() {
+    replay("segment");
+}
+
+#[test]
 fn engine_bytes() {
     replay("engine_bytes");
 }

@@ -8,6 +8,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use weft_journal::Room;
 use weft_wire::amqp10::sections::Head as Head10;
 
 use crate::broker::Death;
@@ -81,7 +82,7 @@ pub enum Buffer {
     /// A message's own.
     Own(Rc<[u8]>),
     /// What was read in pieces, or from disk at once with other messages.
-    Read(Arc<Vec<u8>>),
+    Read(Arc<Room>),
 }
 
 impl Deref for Buffer {
@@ -341,7 +342,7 @@ impl Gatherer {
             first.extend_from_slice(&piece);
         }
         let end = first.len();
-        let mut body = Body::within(Buffer::Read(Arc::new(first)), head_len.min(end)..end);
+        let mut body = Body::within(Buffer::Read(Arc::new(first.into())), head_len.min(end)..end);
         body.rest = if pieces.len() == 0 { None } else { Some(pieces.collect()) };
         body
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weft_journal::{Envelope, Stored, StoredDeath};
+use weft_journal::{Envelope, Room, Stored, StoredDeath};
 use weft_wire::amqp10::sections;
 
 use crate::broker::{Death, Reason};
@@ -95,7 +95,7 @@ pub fn decode(head: &[u8], body: &[u8], account: &Rc<Account>, names: &mut Names
 /// The same without a copy, for a message whose body begins there in `bytes`, behind its head: it keeps in memory what
 /// was read with it.
 pub fn share(
-    bytes: &Arc<Vec<u8>>,
+    bytes: &Arc<Room>,
     (start, stored): (usize, Stored<'_>),
     account: &Rc<Account>,
     names: &mut Names,

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::aligned::BLOCK_BYTES;
 
@@ -22,6 +23,11 @@ pub(crate) const DIRECT_BYTES_MIN: usize = 256 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 /// A file of which more than this was written through the cache is read from there.
 const CACHED_BYTES_MAX: u64 = 8 << 20;
+/// A disk that takes longer than this for a mebibyte (it gives less than about 500 MB/s) is asked once for what several
+/// may read. A quicker one gives it as soon as the cache takes it in, for less.
+const SLOW_NS_PER_MIB: u64 = 2_000_000;
+/// One read in so many asks a slow disk all the same: it may have got quicker, or others have let go of it.
+const ASK_AGAIN: u32 = 16;
 
 /// A way past the page cache.
 #[derive(Debug, Default)]
@@ -40,6 +46,9 @@ pub(crate) struct Cached {
     bytes: HashMap<String, u64>,
     /// The segment being read past it.
     file: Option<(String, Arc<File>)>,
+    /// How long the disk took for a mebibyte lately, and how often it was not asked since.
+    ns_per_mib: u64,
+    spared: u32,
 }
 
 impl Direct {
@@ -109,16 +118,29 @@ impl Cached {
         }
     }
 
-    /// The file to read whole blocks from past the cache; none if they may be in there, or if that cannot be done.
-    pub(crate) fn way_past(&mut self, path: &Path, name: &str) -> Option<Arc<File>> {
+    /// The file to read whole blocks from past the cache; none if they may be in there, or should be, or if that cannot
+    /// be done.
+    pub(crate) fn way_past(&mut self, path: &Path, name: &str, shared: bool) -> Option<Arc<File>> {
         if self.bytes.get(name).is_some_and(|bytes| *bytes > CACHED_BYTES_MAX) {
             return None;
         }
+        if shared && self.ns_per_mib > SLOW_NS_PER_MIB && self.spared < ASK_AGAIN {
+            self.spared += 1;
+            return None;
+        }
+        self.spared = 0;
         if self.file.as_ref().is_none_or(|(known, _)| known != name) {
             let file = open(path, OpenOptions::new().read(true)).ok()?;
             self.file = Some((name.to_owned(), Arc::new(file)));
         }
         self.file.as_ref().map(|(_, file)| Arc::clone(file))
+    }
+
+    /// The disk gave so many bytes past the cache in this time.
+    pub(crate) fn note_pace(&mut self, count: usize, took: Duration) {
+        // One read that waited for somebody else's sync says little of the next.
+        let now = (took.as_nanos() as u64 * (1 << 20) / count as u64).min(2 * SLOW_NS_PER_MIB);
+        self.ns_per_mib = if self.ns_per_mib == 0 { now } else { (self.ns_per_mib * 3 + now) / 4 };
     }
 
     /// The file has another name, or is gone.
@@ -149,6 +171,25 @@ fn whole_blocks(offset: u64, len: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_several_read_passes_the_cache_by_while_the_disk_is_quick() {
+        let path = std::env::temp_dir().join(format!("weft-pace-{}", std::process::id()));
+        std::fs::write(&path, [0; BLOCK_BYTES]).expect("a file");
+        let mut cached = Cached::default();
+        if cached.way_past(&path, "a", true).is_some() {
+            cached.note_pace(1 << 20, Duration::from_micros(300));
+            assert!(cached.way_past(&path, "a", true).is_some());
+            cached.note_pace(1 << 20, Duration::from_millis(200));
+            assert!(cached.way_past(&path, "a", true).is_some(), "once is no pace");
+            (0..8).for_each(|_| cached.note_pace(1 << 20, Duration::from_millis(10)));
+            assert!(cached.way_past(&path, "a", false).is_some(), "who takes it leaves nothing to share");
+            assert_eq!((0..=ASK_AGAIN).filter(|_| cached.way_past(&path, "a", true).is_some()).count(), 1);
+            (0..4).for_each(|_| cached.note_pace(1 << 20, Duration::from_micros(300)));
+            assert!(cached.way_past(&path, "a", true).is_some());
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
 
     #[test]
     fn whole_blocks_are_all_that_lie_within() {

@@ -9,13 +9,9 @@ use std::ops::Range;
 use crate::error::Fault;
 use crate::job::{ReadWork, RebuildWork, Work};
 use crate::journal::{Done, Journal, ReadDone};
-use crate::read::{At, Gathered, Messages, Pick, READ_BYTES_MAX};
+use crate::read::{At, Gathered, Messages, Pick};
 use crate::record::Message;
 use crate::table::{Class, Entries, Entry};
-
-/// Memory kept for reads to come: as much as a few readers use at a time.
-const READ_BUFFERS_MAX: usize = 4;
-const READ_BUFFER_BYTES_MAX: usize = READ_BYTES_MAX + (64 << 10);
 
 /// The answer to a question for messages.
 #[derive(Debug)]
@@ -32,22 +28,22 @@ impl Journal {
     /// The next messages of a queue from a position on, in order: at most `count_max` and about `bytes_max`, but at
     /// least one if any waits.
     pub fn read(&mut self, queue_no: u64, from: u64, count_max: usize, bytes_max: usize) -> Read {
-        self.read_as(queue_no, from, (count_max, bytes_max), false)
-    }
-
-    /// The same, for someone who takes them: they are not kept in memory for others.
-    pub fn read_once(&mut self, queue_no: u64, from: u64, count_max: usize, bytes_max: usize) -> Read {
         self.read_as(queue_no, from, (count_max, bytes_max), true)
     }
 
-    fn read_as(&mut self, queue_no: u64, from: u64, (count_max, bytes_max): (usize, usize), once: bool) -> Read {
+    /// The same, for someone who takes them: nobody else will want them.
+    pub fn read_once(&mut self, queue_no: u64, from: u64, count_max: usize, bytes_max: usize) -> Read {
+        self.read_as(queue_no, from, (count_max, bytes_max), false)
+    }
+
+    fn read_as(&mut self, queue_no: u64, from: u64, (count_max, bytes_max): (usize, usize), shared: bool) -> Read {
         let plan = self.plan(queue_no, from, count_max.max(1));
         match plan.first().map(|pick| pick.at) {
             None => Read::Empty,
             Some(At::Known(entry)) if self.in_memory(plan[0].segment, &entry) => {
                 Read::Ready(self.copy_out(&plan, bytes_max))
             }
-            Some(_) => Read::Waits(self.queue_read(plan, bytes_max, once)),
+            Some(_) => Read::Waits(self.queue_read(plan, bytes_max, shared)),
         }
     }
 
@@ -71,16 +67,9 @@ impl Journal {
         (messages, first..queue.next)
     }
 
-    /// Takes memory back that messages were read into, for the next read.
-    pub fn recycle(&mut self, bytes: Vec<u8>) {
-        if self.read_buffers.len() < READ_BUFFERS_MAX && (1..=READ_BUFFER_BYTES_MAX).contains(&bytes.capacity()) {
-            self.read_buffers.push(bytes);
-        }
-    }
-
     /// Nothing was written or read for a while: memory that was kept for that goes.
     pub fn rest(&mut self) {
-        self.read_buffers = Vec::new();
+        self.pages.clear();
         self.writer.rest();
     }
 
@@ -124,7 +113,7 @@ impl Journal {
     }
 
     /// Queues a job for the part of the plan that can be read; a segment without a good sidecar gets one first.
-    fn queue_read(&mut self, mut plan: Vec<Pick>, bytes_max: usize, once: bool) -> u64 {
+    fn queue_read(&mut self, mut plan: Vec<Pick>, bytes_max: usize, shared: bool) -> u64 {
         let mut last = None;
         let wrong = plan.iter().position(|pick| {
             // Picks of a segment stand together: it is looked at once.
@@ -141,8 +130,7 @@ impl Journal {
             (wrong, _) => {
                 plan.truncate(wrong.unwrap_or(plan.len()));
                 self.pin(&segments_of(&plan));
-                let buffer = self.read_buffers.pop().unwrap_or_default();
-                Work::Read(ReadWork { picks: plan, bytes_max, once, buffer, outcome: None })
+                Work::Read(ReadWork { picks: plan, bytes_max, shared, pages: self.pages.clone(), outcome: None })
             }
         };
         let job = self.job(work);

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::direct::{Cached, DIRECT_BYTES_MIN, Direct};
 use crate::storage::{DAMAGED, FileInfo, SEGMENTS, Storage};
@@ -163,11 +164,14 @@ impl Storage for Files {
         Ok(done)
     }
 
-    fn read_once(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let large = buffer.len() >= DIRECT_BYTES_MIN;
-        let past = if large { lock(&self.cached).way_past(&self.root.join(name), name) } else { None };
+    fn read_blocks(&self, name: &str, offset: u64, buffer: &mut [u8], shared: bool) -> io::Result<usize> {
+        let past = lock(&self.cached).way_past(&self.root.join(name), name, shared);
+        let begun = Instant::now();
         // Where that goes wrong, or the file ends, the cache knows how to go on.
         let done = past.map_or(0, |file| file.read_at(buffer, offset).unwrap_or(0));
+        if done > 0 {
+            lock(&self.cached).note_pace(done, begun.elapsed());
+        }
         Ok(done + self.read_at(name, offset + done as u64, &mut buffer[done..])?)
     }
 
@@ -239,7 +243,7 @@ mod tests {
             let mut memory = vec![0xAA; size.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES];
             let start = memory.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES);
             let (from, room) = (from & !(BLOCK_BYTES - 1), &mut memory[start..]);
-            let read = files.read_once("segments/a.log", from as u64, room).expect("read");
+            let read = files.read_blocks("segments/a.log", from as u64, room, round % 2 == 0).expect("read");
             assert_eq!(read, room.len().min(model.len().saturating_sub(from)));
             assert!(room[..read] == model[from..from + read], "{size} bytes once at {from} in round {round}");
         }

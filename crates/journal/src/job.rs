@@ -14,6 +14,7 @@ use crate::error::Fault;
 use crate::format::FILE_HEADER_BYTES;
 use crate::ids::IdsWork;
 use crate::read::{Gathered, Pick, gather};
+use crate::room::Pages;
 use crate::scan::{Log, Stretch};
 use crate::sidecar::{self, Placement};
 use crate::storage::{SEGMENTS, Storage, index_name, log_name, spare_name, unfinished};
@@ -182,17 +183,15 @@ impl Create {
 pub(crate) struct ReadWork {
     pub(crate) picks: Vec<Pick>,
     pub(crate) bytes_max: usize,
-    /// Nobody reads them again.
-    pub(crate) once: bool,
-    /// Used before, perhaps: memory that is at hand is filled faster than new memory.
-    pub(crate) buffer: Vec<u8>,
+    /// Others may read them too.
+    pub(crate) shared: bool,
+    pub(crate) pages: Pages,
     pub(crate) outcome: Option<Gathered>,
 }
 
 impl ReadWork {
     fn run(&mut self, storage: &dyn Storage) {
-        let buffer = std::mem::take(&mut self.buffer);
-        self.outcome = Some(gather(storage, &self.picks, self.bytes_max, self.once, buffer));
+        self.outcome = Some(gather(storage, &self.picks, self.bytes_max, self.shared, &self.pages));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::keeper::Keeper;
 use crate::pending::Pending;
 use crate::read::Messages;
 use crate::record::{MESSAGE_PREFIX_BYTES, TARGET_BYTES, Target, encode_message_front};
+use crate::room::Pages;
 use crate::segment::Segment;
 use crate::table::{Class, Entry, Table};
 use crate::writer::{Put, Writer};
@@ -29,7 +30,7 @@ const COMPANY_BYTES: usize = 512 << 10;
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///
 /// - world → journal: `append_message`, `append_idly`, `append_barrier`, `remember`, `ack`, `ack_range`,
-///   `delete_queue`, `begin`, `commit`, `sync`, `sync_idly`, `read`, `recycle`, `advance`, `retry`, `close`
+///   `delete_queue`, `begin`, `commit`, `sync`, `sync_idly`, `read`, `advance`, `retry`, `close`
 /// - disk → journal: `job_done`
 /// - journal → world: `poll_job`, `batch`, `written`, `synced`
 /// - looking: `messages`, `status`, `is_idle`
@@ -43,7 +44,7 @@ pub struct Journal {
     pub(crate) reads: VecDeque<Job>,
     /// Reads handed out and not yet back.
     pub(crate) reads_out: usize,
-    pub(crate) read_buffers: Vec<Vec<u8>>,
+    pub(crate) pages: Pages,
     /// What the first write of the next segment must cut from older ones.
     pub(crate) cuts: Vec<Cut>,
     in_transaction: bool,
@@ -102,7 +103,7 @@ impl Journal {
             keeper: Keeper::new(segment - 1),
             reads: VecDeque::new(),
             reads_out: 0,
-            read_buffers: Vec::new(),
+            pages: Pages::default(),
             cuts: Vec::new(),
             in_transaction: false,
             incarnation,

@@ -271,7 +271,8 @@ impl Journal {
             return None;
         }
         self.pin(&[number]);
-        Some(Work::Move(ReadWork { picks, bytes_max: MOVE_BYTES_MAX, once: true, buffer: Vec::new(), outcome: None }))
+        let pages = self.pages.clone();
+        Some(Work::Move(ReadWork { picks, bytes_max: MOVE_BYTES_MAX, shared: false, pages, outcome: None }))
     }
 
     /// The segment being emptied, or the one that is worth it most, if all that could be won is worth beginning.

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use crate::aligned::BLOCK_BYTES;
 use crate::aside::set_aside;
 use crate::checksum::crc32c;
+use crate::direct::DIRECT_BYTES_MIN;
 use crate::error::Fault;
 use crate::format::{Header, Kind, RECORD_HEADER_BYTES, span};
 use crate::record::{Message, Target};
+use crate::room::{PAGE_BYTES, Pages, Room};
 use crate::scan::Stretch;
 use crate::sidecar::{LookupError, RowReader};
 use crate::storage::{Storage, log_name};
@@ -22,7 +24,7 @@ use crate::table::Entry;
 /// Records this close to each other are read together, with what lies between.
 const GAP_BYTES: u32 = 16 << 10;
 /// One read is not made larger than this, unless a single record is.
-pub(crate) const READ_BYTES_MAX: usize = 2 << 20;
+const READ_BYTES_MAX: usize = PAGE_BYTES - 2 * BLOCK_BYTES;
 
 /// A message to read.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +56,8 @@ pub struct Stored<'a> {
 /// Messages that were read, in order of position. Whoever wants to keep some without copying them shares the bytes.
 #[derive(Debug, Default)]
 pub struct Messages {
-    bytes: Arc<Vec<u8>>,
-    /// What of them was read; more may be left of earlier reads.
+    bytes: Arc<Room>,
+    /// What of them was read; there may be more room.
     used: usize,
     items: Vec<Item>,
 }
@@ -90,14 +92,9 @@ impl Messages {
         self.items.get(index).map(|item| item.body.start)
     }
 
-    /// What they lie in. Once nobody else has it, `Journal::recycle` takes it back.
-    pub fn bytes(&self) -> &Arc<Vec<u8>> {
+    /// What they lie in.
+    pub fn bytes(&self) -> &Arc<Room> {
         &self.bytes
-    }
-
-    /// Their memory again, if nobody else has it.
-    pub fn into_bytes(self) -> Option<Vec<u8>> {
-        Arc::into_inner(self.bytes)
     }
 
     /// How much was read, with what lies between the messages.
@@ -125,9 +122,9 @@ impl Messages {
     pub fn add<'a>(&mut self, position: u64, head: &[u8], body: impl Iterator<Item = &'a [u8]>) {
         let bytes = Arc::make_mut(&mut self.bytes);
         let start = bytes.len();
-        bytes.extend_from_slice(head);
+        bytes.extend(head);
         let middle = bytes.len();
-        body.for_each(|part| bytes.extend_from_slice(part));
+        body.for_each(|part| bytes.extend(part));
         self.used = bytes.len();
         self.items.push(Item { position, expires: 0, head: start..middle, body: middle..bytes.len() });
     }
@@ -136,9 +133,9 @@ impl Messages {
     pub(crate) fn push(&mut self, entry: &Entry, message: &Message<'_>) {
         let bytes = Arc::make_mut(&mut self.bytes);
         let start = bytes.len();
-        bytes.extend_from_slice(message.head);
+        bytes.extend(message.head);
         let middle = bytes.len();
-        bytes.extend_from_slice(message.body);
+        bytes.extend(message.body);
         let (position, expires) = (entry.position, entry.expires);
         self.used = bytes.len();
         self.items.push(Item { position, expires, head: start..middle, body: middle..bytes.len() });
@@ -148,7 +145,7 @@ impl Messages {
 /// What a read found.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Room,
     /// What of them was read.
     pub(crate) used: usize,
     pub(crate) found: Vec<FoundRecord>,
@@ -173,10 +170,7 @@ pub(crate) struct FoundRecord {
 impl Gathered {
     /// Makes room for bytes behind the others, at an address that is a multiple of `block`: where that is.
     fn make_room(&mut self, count: usize, block: usize) -> usize {
-        let most = self.used + (block - 1) + count;
-        if self.bytes.len() < most {
-            self.bytes.resize(most, 0);
-        }
+        self.bytes.grow(self.used + (block - 1) + count);
         let address = self.bytes.as_ptr() as usize + self.used;
         let base = self.used + address.next_multiple_of(block) - address;
         self.used = base + count;
@@ -195,11 +189,12 @@ impl Gathered {
     }
 }
 
-/// Reads what is picked, in order, until `bytes_max` is reached; at least one message. The buffer's contents are of no
-/// interest: its room is.
-pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, once: bool, buffer: Vec<u8>) -> Gathered {
-    let mut gathered = Gathered { bytes: buffer, ..Gathered::default() };
+/// Reads what is picked, in order, until `bytes_max` is reached; at least one message.
+pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, shared: bool, pages: &Pages) -> Gathered {
+    let mut gathered = Gathered::default();
     let mut wanted = resolve(storage, picks, bytes_max, &mut gathered);
+    let spans: usize = wanted.iter().map(|found| span(found.entry.length as usize)).sum();
+    gathered.bytes = pages.room(spans);
     // Records are read in the order they lie in, and answered in the order they were asked for.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|at| (wanted[*at].pick.segment, wanted[*at].entry.offset));
@@ -208,7 +203,7 @@ pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, on
         let count = together(&wanted, rest);
         let (now, later) = rest.split_at(count);
         rest = later;
-        read_stretch(storage, &mut wanted, now, once, &mut gathered);
+        read_stretch(storage, &mut wanted, now, shared, &mut gathered);
     }
     let good = wanted.into_iter().take_while(|found| gathered.fault.is_none() || !found.payload.is_empty());
     gathered.found = good.filter(|found| !found.payload.is_empty()).collect();
@@ -227,7 +222,7 @@ fn resolve(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, gathered: &m
         };
         match entry {
             Ok(entry) => {
-                total += entry.length as usize;
+                total += span(entry.length as usize);
                 if total > bytes_max && !wanted.is_empty() {
                     break;
                 }
@@ -278,25 +273,26 @@ fn together(wanted: &[FoundRecord], order: &[usize]) -> usize {
     order.iter().take_while(close).count().max(1)
 }
 
-/// Reads records that lie together and verifies each. What is read once is read in whole blocks, into memory that lies
-/// as they do: a storage can have them brought there by the disk.
+/// Reads records that lie together and verifies each. Many at once are read in whole blocks, into memory that lies as
+/// they do: a storage can have them brought there by the disk.
 fn read_stretch(
     storage: &dyn Storage,
     wanted: &mut [FoundRecord],
     order: &[usize],
-    once: bool,
+    shared: bool,
     gathered: &mut Gathered,
 ) {
     let (first, last) = (&wanted[order[0]], &wanted[order[order.len() - 1]]);
     let (segment, offset) = (first.pick.segment, first.entry.offset);
-    let block = if once { BLOCK_BYTES } else { 1 };
-    let start = offset - offset % block as u32;
-    let end = (last.entry.offset as usize + span(last.entry.length as usize)).next_multiple_of(block);
+    let end = last.entry.offset as usize + span(last.entry.length as usize);
+    let large = end - offset as usize >= DIRECT_BYTES_MIN;
+    let block = if large { BLOCK_BYTES } else { 1 };
+    let (start, end) = (offset - offset % block as u32, end.next_multiple_of(block));
     let base = gathered.make_room(end - start as usize, block);
     let name = log_name(segment);
     let room = &mut gathered.bytes[base..gathered.used];
-    let read = match once {
-        true => storage.read_once(&name, u64::from(start), room),
+    let read = match large {
+        true => storage.read_blocks(&name, u64::from(start), room, shared),
         false => storage.read_at(&name, u64::from(start), room),
     };
     match read {

@@ -21,7 +21,7 @@ use crate::stream::Stream;
 use crate::timers::Due;
 
 /// Bytes read from disk with one message, on the average: what is read at a time is bounded by both.
-const FETCH_BYTES_EACH: usize = 2 << 10;
+const FETCH_BYTES_EACH: usize = 1_990;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
 const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
@@ -408,9 +408,6 @@ impl Broker {
             ReadFor::Prepared => self.prepared_came(&done.messages),
             ReadFor::Held => self.held_came(&done.messages),
             ReadFor::Search(id, from) => self.piece_came(id, from, &done.messages, done.damaged.len() as u64),
-        }
-        if let (Some(store), Some(bytes)) = (&mut self.store, done.messages.into_bytes()) {
-            store.journal.recycle(bytes);
         }
     }
 

@@ -245,9 +245,7 @@ impl Broker {
     pub(super) fn read_ahead(&mut self, id: ConsumerId, at: usize, lane: &mut Lane) {
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(lane.stream)) else { return };
         let Some(stream) = &queue.stream else { return };
-        if let Some(bytes) = lane.spent() {
-            store.journal.recycle(bytes);
-        }
+        lane.drop_spent();
         let Some(from) = lane.wants_more(stream) else { return };
         match store.journal.read(queue.settings.number, from, READ_COUNT, READ_BYTES) {
             // Retention took what was left: the reader goes on where the stream does.

@@ -18,11 +18,12 @@ use crate::record;
 use crate::slab::Slab;
 
 /// Messages and bytes that are read from disk for a reader at a time.
-pub(super) const READ_COUNT: usize = 1_024;
-pub(super) const READ_BYTES: usize = 1 << 20;
-/// More is read once fewer messages and bytes are there: enough to go on with while the disk is asked.
-const AHEAD_COUNT: usize = 1_024;
-const AHEAD_BYTES: usize = 768 << 10;
+pub(super) const READ_COUNT: usize = 2_048;
+pub(super) const READ_BYTES: usize = 2_000 << 10;
+/// More is read once fewer messages and bytes are there: what one read brings is being sent while the disk is asked for
+/// the next.
+const AHEAD_COUNT: usize = READ_COUNT;
+const AHEAD_BYTES: usize = READ_BYTES;
 /// What was read is kept as it is if it is at most so many times as large as the bodies in it.
 const KEEP_FACTOR: usize = 2;
 
@@ -53,8 +54,6 @@ pub(super) struct Lane {
     ahead: VecDeque<Chunk>,
     ahead_count: usize,
     ahead_bytes: usize,
-    /// Memory of messages that were all delivered, for the next read.
-    spent: Option<Vec<u8>>,
     /// What was read is passed on without a copy: nobody keeps it longer than this lane.
     shares: bool,
     /// A read is under way.
@@ -108,7 +107,6 @@ impl Lane {
             ahead: VecDeque::new(),
             ahead_count: 0,
             ahead_bytes: 0,
-            spent: None,
             shares,
             reading: false,
             tracker: 0,
@@ -126,17 +124,11 @@ impl Lane {
         self.ahead.push_back(Chunk { messages, at: 0, names: record::Names::default(), _charge: charge });
     }
 
-    /// Memory that messages were read into, once all of them are delivered.
+    /// Lets the memory go that messages were read into, once all of them are delivered.
     #[inline]
-    pub(super) fn spent(&mut self) -> Option<Vec<u8>> {
-        self.drop_spent();
-        self.spent.take()
-    }
-
-    fn drop_spent(&mut self) {
+    pub(super) fn drop_spent(&mut self) {
         while self.ahead.front().is_some_and(|chunk| chunk.at >= chunk.messages.len()) {
-            let chunk = self.ahead.pop_front();
-            self.spent = chunk.and_then(|chunk| chunk.messages.into_bytes()).or(self.spent.take());
+            self.ahead.pop_front();
         }
     }
 

@@ -26,8 +26,15 @@ fn main() -> ExitCode {
         let end = fate::live(seed);
         let counts = &end.counts;
         println!(
-            "SEED={seed} deaths={} confirmed={} arrived={} redelivered={} lost={} doubles={} trace={:016x}",
-            end.deaths, counts.confirmed, counts.arrived, counts.redelivered, counts.lost, counts.doubles, end.trace
+            "SEED={seed} deaths={} confirmed={} arrived={} redelivered={} read={} lost={} doubles={} trace={:016x}",
+            end.deaths,
+            counts.confirmed,
+            counts.arrived,
+            counts.redelivered,
+            counts.read,
+            counts.lost,
+            counts.doubles,
+            end.trace
         );
         if !end.mistakes.is_empty() {
             end.mistakes.iter().take(20).for_each(|mistake| println!("  {mistake}"));

@@ -44,6 +44,16 @@ struct Column {
 #[derive(Debug, Default)]
 pub struct Ledger {
     columns: BTreeMap<&'static str, Column>,
+    streams: BTreeMap<&'static str, Stream>,
+    mistakes: Vec<String>,
+}
+
+/// What was ever seen of a stream, by offset.
+#[derive(Debug, Default)]
+struct Stream {
+    /// It keeps its newest messages only.
+    trimmed: bool,
+    letters: BTreeMap<u64, Letter>,
 }
 
 /// How a simulation ended.
@@ -53,6 +63,8 @@ pub struct Counts {
     pub arrived: usize,
     /// Delivered again, and said so.
     pub redelivered: usize,
+    /// Offsets of streams that were read.
+    pub read: usize,
     pub lost: usize,
     pub doubles: usize,
 }
@@ -61,6 +73,37 @@ impl Ledger {
     /// A queue, with a barrier on the way to it or without.
     pub fn open(&mut self, queue: &'static str, guarded: bool) {
         self.columns.insert(queue, Column { guarded, ..Column::default() });
+    }
+
+    /// A stream, with retention or without.
+    pub fn open_stream(&mut self, stream: &'static str, trimmed: bool) {
+        self.streams.insert(stream, Stream { trimmed, ..Stream::default() });
+    }
+
+    pub fn is_trimmed(&self, stream: &str) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.trimmed)
+    }
+
+    /// Somebody read a letter at an offset: whoever looks there later finds the same.
+    pub fn seen(&mut self, stream: &'static str, offset: u64, letter: Letter) {
+        let Some(known) = self.streams.get_mut(stream) else { return };
+        let first = *known.letters.entry(offset).or_insert(letter);
+        if first != letter {
+            self.mistakes.push(format!("{stream}: at {offset} was {first:?}, now {letter:?}"));
+        }
+    }
+
+    /// Everything that was seen of a stream has arrived there, in the order of its offsets: how much, and the last.
+    pub fn all_arrived(&mut self, stream: &'static str) -> (usize, Option<u64>) {
+        let letters = self.streams.get(stream).map(|stream| stream.letters.clone()).unwrap_or_default();
+        let seen = (letters.len(), letters.keys().next_back().copied());
+        letters.into_values().for_each(|letter| self.arrived(stream, letter, false));
+        seen
+    }
+
+    /// Something is wrong that a peer saw by itself.
+    pub fn mistake(&mut self, what: String) {
+        self.mistakes.push(what);
     }
 
     pub fn sent(&mut self, queues: &[&'static str], letter: Letter) {
@@ -83,7 +126,7 @@ impl Ledger {
 
     /// The counts, and every mistake in words.
     pub fn judge(&self) -> (Counts, Vec<String>) {
-        let (mut counts, mut mistakes) = (Counts::default(), Vec::new());
+        let (mut counts, mut mistakes) = (Counts::default(), self.mistakes.clone());
         for (queue, column) in &self.columns {
             let got: BTreeSet<Letter> = column.arrived.iter().map(|(letter, _)| *letter).collect();
             counts.confirmed += column.confirmed.len();
@@ -97,6 +140,7 @@ impl Ledger {
             }
             column.judge_order(queue, &mut counts, &mut mistakes);
         }
+        counts.read = self.streams.values().map(|stream| stream.letters.len()).sum();
         (counts, mistakes)
     }
 }

@@ -1,13 +1,14 @@
 //! A small world in which a node dies again and again: real engine and journal, invented disk, clock and network.
 //!
-//! Owns the world of one seed: publishers with confirms and consumers with acknowledgements, of both protocols, cables
+//! Owns the world of one seed: publishers with confirms, consumers with acknowledgements and readers of streams, cables
 //! between them and the node, a disk that tears, forgets, fills up and refuses, and the instants at which it dies.
 //! A seed comes in; counts, mistakes and a trace go out. It must never use anything but the seed. Rule: nothing
-//! confirmed is lost, and nothing comes twice behind a barrier; the same seed gives the same trace.
+//! confirmed is lost, nothing comes twice behind a barrier, an offset means one message; a seed gives the same trace.
 
 mod consumer;
 mod ledger;
 mod publisher;
+mod reader;
 mod wire;
 
 use weft_engine::Limits;
@@ -15,13 +16,16 @@ use weft_engine::barrier::{Key, Settings as BarrierSettings};
 use weft_engine::broker::Store;
 use weft_engine::change::{BindingSpec, Change, ExchangeKind};
 use weft_engine::event::Resource;
+use weft_engine::message::Name;
 use weft_engine::queue::Settings;
+use weft_engine::stream::Retention;
 use weft_journal::{Config, Job, SimDisk, recover};
 
 use self::consumer::Consumer;
 pub use self::ledger::Counts;
 use self::ledger::Ledger;
 use self::publisher::Publisher;
+use self::reader::{Begin, Reader};
 use self::wire::Wire;
 use crate::controller::VHOST;
 use crate::node::WALL_NS;
@@ -33,6 +37,8 @@ const STEPS: usize = 6_000;
 const ENDING_STEPS_MAX: usize = 400_000;
 /// Bytes that a cable carries at once, at most.
 const CARRY_BYTES_MAX: usize = 2_000;
+/// Messages that the short stream keeps.
+const SHORT_COUNT: u64 = 60;
 /// A full disk has room for so much.
 const FULL_BYTES: usize = 40_000;
 
@@ -66,6 +72,7 @@ struct World {
     node: Node,
     publishers: Vec<Publisher>,
     consumers: Vec<Consumer>,
+    readers: Vec<Reader>,
     ledger: Ledger,
     /// Disk jobs that are out, and whether the disk has done them.
     jobs: Vec<(Job, bool)>,
@@ -79,6 +86,11 @@ impl World {
         for (queue, guarded) in [("kept", true), ("worked", true), ("linked", true), ("plain", false)] {
             ledger.open(queue, guarded);
         }
+        for (stream, trimmed) in [("log", false), ("watch", false), ("short", true)] {
+            ledger.open_stream(stream, trimmed);
+        }
+        ledger.open("log", false);
+        ledger.open("watch", false);
         let disk = SimDisk::new(seed);
         let mut world = Self {
             random: Random::new(seed),
@@ -88,9 +100,16 @@ impl World {
             publishers: vec![
                 Publisher::new(1, false, ("guarded", ""), &["kept", "worked"]),
                 Publisher::new(2, true, ("linked", ""), &["linked"]),
-                Publisher::new(3, false, ("", "plain"), &["plain"]),
+                Publisher::new(3, false, ("", "plain"), &["plain", "watch"]),
+                Publisher::new(4, false, ("", "log"), &["log"]),
+                Publisher::new(5, true, ("short", ""), &[]),
             ],
             consumers: vec![Consumer::new("worked", false), Consumer::new("plain", true)],
+            readers: vec![
+                Reader::new("log", Begin::Named),
+                Reader::new("watch", Begin::Own),
+                Reader::new("short", Begin::First),
+            ],
             ledger,
             jobs: Vec::new(),
             deaths: 0,
@@ -110,7 +129,8 @@ impl World {
         self.note(kind as u64);
         match kind {
             0..20 => self.publish(ending),
-            20..32 => self.consume(ending),
+            20..28 => self.consume(ending),
+            28..32 => self.read(),
             32..56 => self.carry_in(),
             56..80 => self.carry_out(),
             80..94 => self.turn_disk(),
@@ -148,15 +168,34 @@ impl World {
         }
     }
 
-    fn wire(&mut self, at: usize) -> &mut Wire {
-        match at.checked_sub(self.publishers.len()) {
-            None => &mut self.publishers[at].wire,
-            Some(at) => &mut self.consumers[at].wire,
+    fn read(&mut self) {
+        let at = self.random.below(self.readers.len());
+        let reader = &mut self.readers[at];
+        match reader.wire.conn {
+            Some(_) => reader.act(&mut self.random),
+            None => {
+                reader.wire.conn = self.node.open();
+                reader.open();
+            }
         }
     }
 
+    /// Publishers first, then consumers, then readers.
+    fn wire(&mut self, at: usize) -> &mut Wire {
+        let (publishers, consumers) = (self.publishers.len(), self.consumers.len());
+        match at {
+            _ if at < publishers => &mut self.publishers[at].wire,
+            _ if at < publishers + consumers => &mut self.consumers[at - publishers].wire,
+            _ => &mut self.readers[at - publishers - consumers].wire,
+        }
+    }
+
+    fn peers(&self) -> usize {
+        self.publishers.len() + self.consumers.len() + self.readers.len()
+    }
+
     fn pick(&mut self) -> usize {
-        self.random.below(self.publishers.len() + self.consumers.len())
+        self.random.below(self.peers())
     }
 
     /// Some of what somebody said reaches the node.
@@ -187,9 +226,11 @@ impl World {
         let finished = peer.gone && peer.output.is_empty();
         self.note(count as u64);
         self.wire(at).unread.extend(bytes);
-        let goes_on = match at.checked_sub(self.publishers.len()) {
-            None => self.publishers[at].read(&mut self.ledger),
-            Some(at) => self.consumers[at].read(&mut self.ledger),
+        let (publishers, consumers) = (self.publishers.len(), self.consumers.len());
+        let goes_on = match at {
+            _ if at < publishers => self.publishers[at].read(&mut self.ledger),
+            _ if at < publishers + consumers => self.consumers[at - publishers].read(&mut self.ledger),
+            _ => self.readers[at - publishers - consumers].read(&mut self.ledger),
         };
         if !goes_on || finished {
             self.cut(at);
@@ -257,7 +298,7 @@ impl World {
         } else {
             self.disk.kill();
         }
-        for at in 0..self.publishers.len() + self.consumers.len() {
+        for at in 0..self.peers() {
             self.wire(at).cut();
         }
         // A disk that refuses would keep the next node from starting at all.
@@ -272,15 +313,38 @@ impl World {
         self.die(true);
         self.consumers.push(Consumer::new("kept", false));
         self.consumers.push(Consumer::new("linked", true));
+        // Those that read all of a stream: what they do not find is gone.
+        self.readers = ["log", "watch", "short"].map(|stream| Reader::new(stream, Begin::First)).into();
         for _ in 0..ENDING_STEPS_MAX {
             self.step(true);
             let queues = ["kept", "worked", "linked", "plain"];
             let empty = queues.iter().all(|queue| self.node.queue(queue).0 + self.node.queue(queue).1 == 0);
-            if empty && self.jobs.is_empty() && self.publishers.iter().all(Publisher::is_done) {
-                return Vec::new();
+            let read = self.readers.iter().all(|reader| reader.count >= self.node.queue(reader.stream).0);
+            if empty && read && self.jobs.is_empty() && self.publishers.iter().all(Publisher::is_done) {
+                return self.judge_streams();
             }
         }
         vec!["the world did not come to an end".to_owned()]
+    }
+}
+
+impl World {
+    /// What readers from the first message on have found in the end.
+    fn judge_streams(&mut self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        for reader in &self.readers {
+            let kept = self.node.queue(reader.stream).0;
+            let (seen, last) = self.ledger.all_arrived(reader.stream);
+            let trimmed = self.ledger.is_trimmed(reader.stream);
+            if reader.last < last || !trimmed && reader.count < seen {
+                mistakes
+                    .push(format!("{}: {seen} were seen up to {last:?}, {} are there", reader.stream, reader.count));
+            }
+            if trimmed && kept > 3 * SHORT_COUNT as usize {
+                mistakes.push(format!("{}: {kept} messages where {SHORT_COUNT} are wanted", reader.stream));
+            }
+        }
+        mistakes
     }
 }
 
@@ -315,6 +379,17 @@ fn definitions() -> Vec<Change> {
         name: name.to_owned(),
         settings: Box::new(Settings { durable: true, number, barrier, ..Settings::default() }),
     };
+    let stream = |name: &str, number, count_max| Change::DeclareQueue {
+        vhost: VHOST.to_owned(),
+        name: name.to_owned(),
+        settings: Box::new(Settings {
+            durable: true,
+            number,
+            stream: Some(Retention { count_max, ..Retention::default() }),
+            ..Settings::default()
+        }),
+    };
+    let tapped = Settings { durable: true, number: 4, tap: Some(Name::from(&b"watch"[..])), ..Settings::default() };
     let bind = |queue: &str| {
         Change::Bind(BindingSpec {
             vhost: VHOST.to_owned(),
@@ -339,7 +414,10 @@ fn definitions() -> Vec<Change> {
         queue("kept", 1, None),
         queue("worked", 2, None),
         queue("linked", 3, Some(barrier(3))),
-        queue("plain", 4, None),
+        stream("log", 5, None),
+        stream("watch", 6, None),
+        stream("short", 7, Some(SHORT_COUNT)),
+        Change::DeclareQueue { vhost: VHOST.to_owned(), name: "plain".to_owned(), settings: Box::new(tapped) },
         bind("kept"),
         bind("worked"),
     ]
