@@ -2,8 +2,9 @@
 //!
 //! Owns the buffer of a read, and a shelf of large pages that many reads use one after the other. A reader asks for so
 //! many bytes; what is large enough to come past the page cache gets a page that lies in one piece of the machine's
-//! memory, because a disk fills one piece at once and 512 small ones one by one. A page goes back to its shelf by itself.
-//! It must never be needed: without such pages, or with too many in use, ordinary memory does. Rule: decision 0071.
+//! memory, because a disk fills one piece at once and 512 small ones one by one. A page goes back to its shelf by
+//! itself. It must never be needed: without such pages, or with too many in use, ordinary memory does. Rule: decision
+//! 0071.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -24,8 +24,8 @@ pub trait Storage: Send + Sync {
     fn create(&self, name: &str, bytes: u64) -> io::Result<()>;
     /// Fills the buffer from an offset; fewer bytes only where the file ends.
     fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The same, of many whole blocks into memory that lies as they do: they need not stay in memory elsewhere. They may,
-    /// if they are shared: others may read them too.
+    /// The same, of many whole blocks into memory that lies as they do: they need not stay in memory elsewhere. They
+    /// may, if they are shared: others may read them too.
     fn read_blocks(&self, name: &str, offset: u64, buffer: &mut [u8], _shared: bool) -> io::Result<usize> {
         self.read_at(name, offset, buffer)
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns where one reader is and what it holds. It comes back after every cut: at the first message, at the offset it
 //! remembers itself, or where the node remembers its name. What it sees goes into the ledger with its offset. It must
-//! never forgive an offset that goes back, nor a name whose place is ahead of what it settled. Rule: decision 0014; what
-//! anybody saw at an offset is there for ever, or gone.
+//! never forgive an offset that goes back, nor a name whose place is ahead of what it settled. Rule: decision 0014;
+//! what anybody saw at an offset is there for ever, or gone.
 
 use weft_wire::amqp091::Method;
 use weft_wire::amqp091::table::{Table, Value};
