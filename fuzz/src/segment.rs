@@ -46,7 +46,8 @@ pub fn run(input: &[u8]) {
     look(&disk, written.as_ref());
     let Some(first) = open(&disk, written.as_ref()) else { return };
     look(&disk, written.as_ref());
-    let second = open(&disk, written.as_ref());
+    // Where the end of a queue was cut off, the new message took a place that another had before.
+    let second = open(&disk, None);
     // The store was closed in between, so nothing may have been lost; found again is what was found, and one more.
     assert_eq!(second.map(|found| found.0), Some(first.1), "opened again, it is another store");
 }
