@@ -91,10 +91,10 @@ class Runner:
     async def look(self) -> list[Firing]:
         """Ask once, and begin what fires."""
         observations = [each for kind in self._watch.kinds for each in await self._source.observe(kind)]
-        for each in observations:
-            if not self._watch.interesting(each) and (each.kind, each.name) not in self._ignored:
-                self._ignored.add((each.kind, each.name))
-                LOG.info("ignored: %s %s", each.kind, each.name)
+        ignored = {(each.kind, each.name) for each in observations if not self._watch.interesting(each)}
+        for kind, name in sorted(ignored - self._ignored):
+            LOG.info("ignored: %s %s", kind, name)
+        self._ignored = ignored
         firings = self._watch.observe(observations, time.monotonic())
         self._changed.set()
         await self._act(firings)
@@ -151,5 +151,8 @@ class Runner:
             await self._actions[name](firing)
         except WeftError as error:
             self._write(f"action {name} failed: {error}")
+        except Exception as error:
+            # Whatever it is, such as an object's name that no command line can hold: who watches is told.
+            self._write(f"action {name} failed: {error!r}")
         finally:
             self._slots.release()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -121,9 +122,11 @@ class Runner:
                 raise TypeError("add must be a whole number")
             forecast = "forecast" if "recommended" in words else ""
             hold_s = float(words.get("hold_s", FORECAST_S if forecast else REQUEST_S))
+            if math.isnan(hold_s):
+                raise ValueError("hold_s must be a number")
             texts = words.get("reason", forecast), words.get("source", "capacity" if forecast else "")
             request = Request(instances, add, hold_s, *map(str, texts))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             self._write(f"a scaling request that cannot be read was dropped: {error!r}")
             return
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,7 +13,7 @@ import weft
 from weft.cli.fabric_source import FabricSource
 from weft.management.manager import Manager
 from weft.model.errors import Refused
-from weft.rules import parse
+from weft.rules import Observation, parse
 from weft.rules.run import Runner
 
 MONITOR = Path(__file__).parents[3] / "examples" / "monitoring.py"
@@ -37,6 +38,32 @@ async def until_shown(manager: Manager, name: str, **wanted: object) -> None:
                 if wanted.items() <= row.items():
                     return
             await asyncio.sleep(0.01)
+
+
+class Names:
+    """A fabric of which a name is known, and nothing can be told."""
+
+    node = "here"
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    async def observe(self, kind: str) -> list[Observation]:
+        return [Observation(kind, name, {"ready": 5}) for name in self.names]
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+async def test_an_action_that_cannot_be_is_told_and_the_others_are_done(tmp_path: Path) -> None:
+    rule = '[rules.depth]\nobject = "q*"\nattribute = "ready"\nabove = 1\naction = "touch"\n'
+    file = parse(f'{rule}[actions.touch]\nkind = "restart"\nrun = ["touch", "{tmp_path}/{{object}}"]\n')
+    said: list[str] = []
+    runner = Runner(file, Names("q\0", "q1", "other"), write=said.append)  # type: ignore[arg-type]
+    assert len(await runner.look()) == 2
+    await runner.settle()
+    assert os.listdir(tmp_path) == ["q1"]
+    assert said == ["action touch failed: ValueError('embedded null byte')"]
 
 
 async def test_the_node_shows_how_rules_stand() -> None:

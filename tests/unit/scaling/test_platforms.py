@@ -129,6 +129,10 @@ async def test_a_cloud_is_asked_by_messages_and_a_load_step_reaches_it() -> None
         await runner.request(json.dumps({"service": "work", "instances": 1}).encode())
         await runner.look()
         assert kept == {"work": 1}
+        lines.clear()
+        for strange in (b'"hold_s": NaN', b'"hold_s": 1' + b"0" * 400, b'"reason": ' + b"[" * 100_000, b'"add": 1.5'):
+            await runner.request(b'{"service": "work", "instances": 3, ' + strange + b"}")
+        assert [line[:51] for line in lines] == ["a scaling request that cannot be read was dropped: "] * 4
 
 
 @pytest.mark.parametrize(
