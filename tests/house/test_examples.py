@@ -1,5 +1,6 @@
 """Every example runs to its end."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ SLOW_S = {"pipeline.py": 175, "loop.py": 175, "hundred.py": 175}
 """Starting Spark, or a hundred nodes, takes a while where much else runs."""
 SAYS = {
     "follow.py": ["campus follows temperature.#: 11.3 °C", "they follow no more: nothing travels"],
+    "hello.py": ["hello, simply", "hello, by the engine"],
     "trio_driver.py": ["3 accepted", "three"],
     "zeromq.py": ["1² = 1, 2² = 4, 3² = 9", "10² = 100, 11² = 121, 12² = 144"],
 }
@@ -32,3 +34,11 @@ def test_example(path: os.PathLike[str]) -> None:
     assert ran.stdout
     for said in SAYS.get(name, []):
         assert said in ran.stdout.splitlines(), ran.stdout
+
+
+def test_hello_takes_ten_lines_by_either_face() -> None:
+    module = ast.parse((tree.ROOT / "examples/client/hello.py").read_text(encoding="utf-8"))
+    functions = (each for each in module.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    lines = {each.name: (each.end_lineno or 0) - each.body[0].lineno for each in functions}  # less the docstring
+    assert lines["simple"] <= 10
+    assert lines["engine"] <= 10
