@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,34 @@ def test_all_jobs_and_their_report(spark: SparkSession, tmp_path: Path, capsys: 
     assert page.count("<svg") >= 4
     assert "http" not in page.replace("http-equiv", ""), "a report loads nothing from elsewhere"
     assert "a &gt; b &gt; z" in page
+    if BROWSER is not None:
+        seen = looked_at(page, tmp_path)
+        assert seen == {"beyond": 0, "drawn": page.count("<svg"), "loaded": 0}, "it fits a phone, and is all there"
+
+
+PHONE = 390
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+LOOKS = """<!doctype html><iframe width={wide} height=800 frameborder=0 srcdoc="{page}"></iframe><script>
+onload = () => {{
+  const seen = frames[0], within = seen.document
+  const drawn = [...within.querySelectorAll("svg")].filter(each => each.getBoundingClientRect().height > 50)
+  const {{scrollWidth, clientWidth}} = within.documentElement
+  document.title = JSON.stringify({{beyond: scrollWidth - clientWidth, drawn: drawn.length,
+                                    loaded: seen.performance.getEntriesByType("resource").length}})
+}}</script>"""
+
+
+def looked_at(page: str, folder: Path) -> dict[str, int]:
+    """How far the page goes beyond a phone's width in a real browser, which plots have a size, what it loaded."""
+    (folder / "look.html").write_text(LOOKS.format(wide=PHONE, page=escape(page)), encoding="utf-8")
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+    command = [str(BROWSER), *options, f"--user-data-dir={folder / 'browser'}", "--dump-dom"]
+    address = f"file://{folder / 'look.html'}"
+    told = subprocess.run([*command, address], capture_output=True, text=True, timeout=90, check=True).stdout
+    found = re.search("<title>(.*?)</title>", told)
+    assert found is not None, told[:500]
+    seen: dict[str, int] = json.loads(unescape(found[1]))
+    return seen
 
 
 def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, tmp_path: Path) -> None:

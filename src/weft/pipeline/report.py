@@ -34,10 +34,12 @@ p.note,.none,.legend{color:var(--soft)}svg{width:100%;height:auto}svg text{font-
 .s0{--c:#2f6fde}.s1{--c:#e08a1e}.s2{--c:#2a9d5c}.s3{--c:#d1453b}
 .s4{--c:#8256d0}.s5{--c:#17a2b8}.s6{--c:#b5651d}.s7{--c:#7a7a7a}
 .bar,.dot{fill:var(--c);stroke:none}
-.key{display:inline-block;width:.8em;height:.8em;margin:0 .4em 0 1em;background:var(--c)}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-td,th{padding:.25em .6em;border-bottom:1px solid var(--rule);text-align:right}
-td:first-child,th:first-child{text-align:left}
+.legend span{display:inline-block;margin-right:1em}
+.key{display:inline-block;width:.8em;height:.8em;margin-right:.4em;background:var(--c)}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.25em .6em;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
+.words{text-align:left}svg{overflow:visible}
+@media(max-width:560px){svg text{font-size:22px}.x text:nth-child(even){display:none}.figures{gap:1em 2em}}
 .figures{display:flex;gap:2em;flex-wrap:wrap}.figures b{display:block;font-size:1.6em}
 """
 
@@ -92,11 +94,16 @@ def _figures(store: Store) -> str:
     return f"<div class=figures>{cells}</div>" if cells else "<p class=none>No run has left anything here yet.</p>"
 
 
+def _name(row: Row) -> str:
+    """Where messages went, for people."""
+    return f"{row['exchange']}/{row['address']}" if row["exchange"] else row["address"] or "(no address)"
+
+
 def _by_address(rows: Sequence[Row]) -> list[tuple[str, Row]]:
     """Sums per address; percentiles of windows cannot be summed, so the worst window's are shown."""
     sums: dict[str, Row] = {}
     for row in rows:
-        name = f"{row['exchange']}/{row['address']}" if row["exchange"] else row["address"]
+        name = _name(row)
         sums.setdefault(name, {"messages": 0, "bytes": 0, "per_s": 0.0, "p50": None, "p99": None, "windows": set()})
         known = sums[name]
         known["messages"] += row["messages"]
@@ -118,8 +125,7 @@ def _series(rows: Sequence[Row], value: Callable[[Row], float | None], merge: Ca
     busy = [name for name, _ in _by_address(rows)[:LINES_MAX]]
     series: dict[str, dict[float, float]] = {name: defaultdict(float) for name in busy}
     for row in rows:
-        name = f"{row['exchange']}/{row['address']}" if row["exchange"] else row["address"]
-        found = value(row)
+        name, found = _name(row), value(row)
         if name in series and found is not None:
             at = row["window_start"].timestamp()
             series[name][at] = merge(series[name][at], found)
@@ -220,7 +226,11 @@ def _section(title: str, note: str, inside: str) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return "<p class=none>none seen</p>"
-    cells = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows[:TABLE_ROWS_MAX]]
+    shown = rows[:TABLE_ROWS_MAX]
+    # Numbers end below each other, words begin so.
+    kinds = [" class=words" if any(row[at][:1].isalpha() for row in shown) or not at else "" for at in range(len(head))]
+    cells = ["".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) for row in shown]
     more = f"<p class=none>and {len(rows) - TABLE_ROWS_MAX} more</p>" if len(rows) > TABLE_ROWS_MAX else ""
-    titles = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f"<table><tr>{titles}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
+    titles = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, head, strict=True))
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<div class=wide><table><tr>{titles}</tr>{body}</table></div>{more}"

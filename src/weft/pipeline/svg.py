@@ -129,9 +129,8 @@ def _axes(top: float, unit: str) -> str:
 
 
 def _x_labels(labels: Sequence[tuple[float, str]]) -> str:
-    return "".join(
-        f'<text x="{x:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{escape(text)}</text>' for x, text in labels
-    )
+    drawn = (f'<text x="{x:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{escape(text)}</text>' for x, text in labels)
+    return f'<g class="x">{"".join(drawn)}</g>'
 
 
 def _legend(series: Mapping[str, object]) -> str:
