@@ -78,6 +78,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Python 3.11 makes an empty list of a lonely `--`, as in `--count=--`."""
+        values = super()._get_values(action, arg_strings)
+        if action.nargs is None and isinstance(values, list):
+            raise argparse.ArgumentError(action, "expected one argument")
+        return values
+
     def share(self) -> None:
         """Let options of a command stand after its words too: `weft queue list --json`."""
         mine = [action for action in self._actions if action.option_strings and action.dest != "help"]

@@ -16,8 +16,11 @@ from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options
 from weft.cli.options import at_least_one, not_negative, seconds
 from weft.client import Fabric, connect
+from weft.model.errors import ConfigError
 
 STAMP_BYTES = 8
+SIZE_MAX = 134_217_728
+"""The largest message of a node as it comes; `limits.message_bytes_max` may allow more."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send and receive, and tell how it went."""
+    if options.size > SIZE_MAX:
+        raise ConfigError(f"--size is at most {SIZE_MAX} bytes")
     asyncio.run(_bench(options))
     return 0
 

@@ -19,9 +19,11 @@ from weft.cli.options import at_least_one, key_values
 from weft.client import connect
 from weft.client.management import Management
 from weft.config.schema import nearest
+from weft.model import document
 from weft.model.errors import ConfigError
 
 EVENTS = "weft.events"
+DEFINITIONS_BYTES_MAX = 268_435_456
 WIDTH_MAX = 8
 """Columns of a list when nobody named them."""
 
@@ -133,9 +135,7 @@ def _write(text: str, file: str | None) -> None:
 
 def _read(file: str) -> Any:
     try:
-        return json.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
+        return json.loads(document.read(Path(file), DEFINITIONS_BYTES_MAX))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from weft.model.errors import ConfigError
 
+COUNT_MAX = 2**63 - 1
+
 
 def at_least_one(text: str) -> int:
     """A count of which 0 would make no sense."""
@@ -33,7 +35,21 @@ def _count(text: str, least: int) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < least:
         raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+    if number > COUNT_MAX:
+        raise argparse.ArgumentTypeError(f"{number} is more than {COUNT_MAX}")
     return number
+
+
+def ascii_text(text: str) -> str:
+    """Text that protocols write as symbols: no letters beyond ASCII."""
+    if not (text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(f"{text!a} is not plain ASCII")
+    return text
+
+
+def offset(text: str) -> int | str:
+    """Where a stream is read from: a number, or a word that the node knows."""
+    return not_negative(text) if text.isdecimal() else text
 
 
 def seconds(text: str) -> float:

@@ -12,7 +12,7 @@ import json
 
 from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options, body_of, shown
-from weft.cli.options import at_least_one, seconds
+from weft.cli.options import at_least_one, offset, seconds
 from weft.client import Message
 from weft.client.sync import Fabric, Receiver, connect
 from weft.model.errors import DeadlineExceeded
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--topic", action="store_true", help="subscribe to a topic instead")
     kind.add_argument("--browse", action="store_true", help="look at the messages and leave them where they are")
-    kind.add_argument("--offset", help="read a stream from a number, or from first, last or next")
+    kind.add_argument("--offset", type=offset, help="read a stream from a number, or from first, last or next")
     parser.add_argument("--count", type=at_least_one, metavar="N", help="end after N messages")
     parser.add_argument("--wait", type=seconds, metavar="S", help="end when nothing came for S seconds")
     parser.add_argument("--selector", help="only messages whose headers fit this SQL-like condition")
@@ -54,8 +54,7 @@ def _receiver(fabric: Fabric, options: argparse.Namespace) -> Receiver:
     if options.topic:
         return fabric.subscribe(options.address, selector=options.selector, timeout_s=options.wait)
     if options.offset is not None:
-        offset = int(options.offset) if options.offset.isdigit() else options.offset
-        return fabric.stream(options.address, offset=offset, timeout_s=options.wait)
+        return fabric.stream(options.address, offset=options.offset, timeout_s=options.wait)
     return fabric.receive(
         options.address,
         accept="explicit",

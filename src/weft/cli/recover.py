@@ -17,10 +17,12 @@ from typing import Any
 
 from weft.cli import remote, showing
 from weft.client.management import Management
-from weft.model.errors import ConfigError
+from weft.model import document
 
 READ_S = 30.0
 """How long the next message may take to come: what is counted as ready is there."""
+SENT_BYTES_MAX = 1_073_741_824
+"""Some ten million ids."""
 SHOWN_MAX = 10
 """Ids of one kind that are printed; with `--json` all are."""
 
@@ -38,10 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Report, act, report again. Exit code 1 if something is missing or there twice."""
-    try:
-        sent = None if options.sent is None else options.sent.read_text().split()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {options.sent}: {getattr(error, 'strerror', None) or error}") from None
+    sent = None if options.sent is None else document.read(options.sent, SENT_BYTES_MAX).split()
 
     async def work(management: Management) -> int:
         ready = int((await management.read("queue", options.address))["ready"])

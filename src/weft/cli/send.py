@@ -13,7 +13,7 @@ from itertools import chain, islice, repeat
 
 from weft.cli import remote
 from weft.cli.messages import Progress, add_connection_options, bodies
-from weft.cli.options import at_least_one, key_values
+from weft.cli.options import ascii_text, at_least_one, key_values
 from weft.client.sync import connect
 
 BATCH = 500
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="store_true", help="publish under a topic instead")
     parser.add_argument("--count", type=at_least_one, default=1, metavar="N", help="send each message N times")
     parser.add_argument("--header", action="append", default=[], metavar="KEY=VALUE", help="an application property")
-    parser.add_argument("--content-type", help="what the bodies are (text/plain)")
+    parser.add_argument("--content-type", type=ascii_text, help="what the bodies are (text/plain)")
     parser.add_argument("--transient", action="store_true", help="messages need not survive a restart of the node")
     add_connection_options(parser)
 

@@ -247,7 +247,7 @@ class Core:
                 await opened
         except TimeoutError:
             self.error = Unavailable(f"{target} did not answer within {DIAL_TIMEOUT_S:g} s")
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for names that a directory tells and no host can have
             self.error = Unavailable(f"{target}: {_reason(error)}")
             self.error.__cause__ = error
         except Unavailable as error:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from weft.model.errors import ConfigError, Unavailable
+from weft.net.endpoint import is_host, parse_endpoint
 
 PORT = 5672
 PORT_TLS = 5671
@@ -115,6 +116,8 @@ def _target(text: str) -> Target:
         raise ConfigError(f"{text!r} begins with none of amqp://, amqps://, amqp+srv:// and weft+memory:")
     if not parts.hostname:
         raise ConfigError(f"{text!r} names no host")
+    if not is_host(parts.hostname):
+        raise ConfigError(f"{text!r}: no host can have that name")
     if port == 0:
         raise ConfigError(f"{text!r}: nobody can be reached at port 0")
     user = None if parts.username is None else unquote(parts.username)
@@ -146,8 +149,6 @@ def resolve(target: Target) -> list[Target]:
     """The places an `amqp+srv` target stands for now, best first; any other target is itself. Blocks."""
     if target.kind != "srv":
         return [target]
-    from weft.net.endpoint import parse_endpoint
-
     try:
         from dns import exception, resolver  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

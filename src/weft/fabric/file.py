@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.federation import link_of, parse_url, relay_of, route_of
+from weft.model.document import read_bytes
 from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint, parse_endpoint
 
@@ -105,12 +106,7 @@ class Fabric:
 
 def load(path: Path) -> Fabric:
     """Read a file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+    data = read_bytes(path, FILE_BYTES_MAX)
     if path.suffix in YAML_SUFFIXES:
         return parse(_read_yaml(path, data), str(path))
     try:

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
 from weft.model.errors import ConfigError
+from weft.net.endpoint import is_host
 
 Kind = Literal["queue", "static", "dynamic"]
 Direction = Literal["pull", "push"]
@@ -60,7 +61,7 @@ def parse_url(text: str) -> Peer:
     except ValueError as error:
         raise ConfigError(f"{text!r} is not amqp://host:port: {error}") from None
     is_odd = bool(parts.query or parts.fragment) or any(letter.isspace() for letter in parts.netloc)
-    if parts.scheme not in PORTS or not parts.hostname or is_odd:
+    if parts.scheme not in PORTS or not parts.hostname or not is_host(parts.hostname) or is_odd:
         raise ConfigError(f"{text!r} is not amqp://[user:password@]host[:port][/vhost] (or amqps://)")
     vhost = unquote(parts.path[1:]) or "/"
     user = None if parts.username is None else unquote(parts.username)

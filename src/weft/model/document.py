@@ -17,20 +17,27 @@ FILE_BYTES_MAX = 1_048_576
 """People write such files; anything larger is the wrong file."""
 
 
-def read(path: Path) -> str:
+def read(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
     """The file's text."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes, which no such file is")
+    data = read_bytes(path, bytes_max)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text") from error
+
+
+def read_bytes(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """The file, never more of it than so many bytes: a name may be that of a device without end."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(bytes_max + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise ConfigError(f"cannot read {path}: {reason}") from error
+    if len(data) > bytes_max:
+        raise ConfigError(f"{path}: larger than {bytes_max} bytes, which no such file is")
+    return data
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:

@@ -26,6 +26,14 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def is_host(text: str) -> bool:
+    """May a host be called that? Whoever looks up what cannot be encoded gets an error that no socket makes."""
+    try:
+        return bool(text.encode("idna")) and "\0" not in text
+    except UnicodeError:
+        return False
+
+
 def parse_endpoint(text: str, port_default: int) -> Endpoint:
     """Read HOST, HOST:PORT, [IPV6] or [IPV6]:PORT."""
     host, separator, port = text.rpartition(":")
@@ -40,6 +48,8 @@ def parse_endpoint(text: str, port_default: int) -> Endpoint:
         raise ConfigError(f"{text!r} is not HOST:PORT (write an IPv6 address in brackets: [::1]:{port_default})")
     if not host or any(character.isspace() for character in host):
         raise ConfigError(f"{text!r} is not HOST:PORT (the host is missing)")
+    if not is_host(host):
+        raise ConfigError(f"{text!r} is not HOST:PORT (no host can have that name)")
     if not separator:
         return Endpoint(host, port_default)
     if not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
