@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -15,6 +17,7 @@ import pytest
 
 import peers
 from house import tree
+from weft.cli import COMMANDS, load
 
 README = (tree.ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [*tree.ROOT.glob("*.md"), *tree.files(".md", under=("docs",))]
@@ -82,3 +85,35 @@ def test_every_extra_that_is_named_exists() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{tree.name(page)} links to {target}"
+
+
+LINE = re.compile(r"^(?:    )?(?:\$ )?(?:\.venv/bin/)?(weft [a-z][a-z-]*(?: .*?)?)(?:\s+# .*)?$", re.MULTILINE)
+
+
+def typed(text: str) -> list[list[str]]:
+    """The commands of weft in blocks, as a reader would type them."""
+    blocks = re.findall(r"^    .*\n", text, re.MULTILINE) + re.findall(r"```(?:sh)?\n(.*?)```", text, re.DOTALL)
+    lines = LINE.findall("".join(blocks))
+    return [shlex.split(one) for line in lines if "…" not in line for one in line.split("; ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=tree.name)
+def test_commands_are_as_they_are_written(page: Path) -> None:
+    """Whatever is typed on a line of its own is understood, and every option that is named somewhere exists."""
+    text = page.read_text(encoding="utf-8")
+    for words in typed(text):
+        if words[1] in COMMANDS:
+            load(words[1])[1].parse_args(words[2:])
+    for words in map(str.split, re.findall(r"`(weft [a-z][^`]*)`", text)):
+        assert words[1] in (*COMMANDS, "signature"), words
+        for option in (word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)):
+            assert option in options(load(words[1])[1]), words
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    """Every option of a command and of its words."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {option for inner in action.choices.values() for option in options(inner)}
+    return found
