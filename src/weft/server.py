@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -82,8 +82,12 @@ class Node:
         data_dir: Path | str | None = None,
         limits: Limits | None = None,
         configuration: Configuration | None = None,
+        forget: Collection[int] = (),
     ) -> None:
-        """What is given here wins over the same in `configuration`."""
+        """What is given here wins over the same in `configuration`.
+
+        What is stored for queues that the definitions do not know is dropped at the start if `forget` has their number.
+        """
         configuration = configuration or Configuration()
         texts = [listen] if isinstance(listen, str) else listen
         self._configuration = replace(
@@ -99,6 +103,7 @@ class Node:
         """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
         self._parts: _Parts | None = None
+        self._forget_numbers = frozenset(forget)
         self._unclaimed: dict[str, Any] = {}
         self._container = Container(self)
 
@@ -137,7 +142,7 @@ class Node:
             life.push_async_callback(driver.stop)
             life.push_async_callback(self._container.close)
             driver.apply([*policy.start(), *topology.start()])
-            self._unclaimed = _let_go(engine, store)
+            self._unclaimed = _let_go(engine, store, self._forget_numbers)
             driver.apply(_configure(policy, topology, configuration, users))
             await driver.recover()
             life.push_async_callback(management.stop)
@@ -512,13 +517,25 @@ def _hash_passwords(users: Sequence[User], *, scram: bool) -> list[User]:
     return [user if user.password is None else hashed(user, user.password) for user in users]
 
 
-def _let_go(engine: Engine, store: Store) -> dict[str, Any]:
-    """What is on disk of queues that were deleted just before the end goes; what nobody can account for stays."""
+def _let_go(engine: Engine, store: Store, forget: frozenset[int]) -> dict[str, Any]:
+    """What is on disk of queues that were deleted just before the end goes, and what its owner gave up; what nobody can
+    account for stays.
+    """
     deleted, unclaimed = store.deleted_queues(), dict(engine.unclaimed())
-    gone = deleted & unclaimed.keys()
+    forgotten = (forget & unclaimed.keys()) - deleted
+    # The journal's own word may come too late for a crash: the next start finds this one.
+    with store.transaction():
+        store.bury(sorted(forgotten))
+    gone = (deleted & unclaimed.keys()) | forgotten
     engine.drop_unclaimed(list(gone))
-    dropped = sum(unclaimed[number] for number in gone)
-    return {"dropped": dropped, "unclaimed": sum(unclaimed.values()) - dropped, "definitions": store.found}
+    unknown = {number: messages for number, messages in sorted(unclaimed.items()) if number not in gone}
+    return {
+        "dropped": sum(unclaimed[number] for number in gone - forgotten),
+        "forgotten": sum(unclaimed[number] for number in forgotten),
+        "unclaimed": sum(unknown.values()),
+        "unknown": unknown,
+        "definitions": store.found,
+    }
 
 
 def _configure(policy: Policy, topology: Topology, configuration: Configuration, users: list[User]) -> list[Change]:

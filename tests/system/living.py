@@ -117,8 +117,8 @@ class LivingNode:
         self._close_clients()
         assert self.peer.stop() == 0, self.said
 
-    def start(self) -> None:
-        self.peer = peers.start_weft(self.folder, *self._options)
+    def start(self, *more: str) -> None:
+        self.peer = peers.start_weft(self.folder, *self._options, *more)
 
     def restart(self, *, kill: bool) -> None:
         """One process ends, by force or in peace, and the next takes the folder over."""

@@ -6,6 +6,8 @@ disk, only on what a killed process leaves behind. Rules: docs/guides/durability
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -15,6 +17,8 @@ import pika
 import pytest
 
 from interop.support import depth, receive
+from weft.cli import main
+from weft.log import stored_queues
 from weft.store import Store
 
 from .conftest import StartNode
@@ -82,7 +86,9 @@ def test_what_a_crash_will_lose_is_known_before_it(node: LivingNode) -> None:
     assert (after["ready"], after["unsynced"]) == (COUNT, 0)
 
 
-def test_messages_of_a_deleted_queue_go_and_those_of_an_unknown_one_stay(node: LivingNode) -> None:
+def test_messages_of_a_deleted_queue_go_and_those_of_an_unknown_one_stay(
+    node: LivingNode, capsys: pytest.CaptureFixture[str]
+) -> None:
     for queue in ("kept", "deleted", "unknown"):
         fill(node, queue)
     node.stop()
@@ -97,7 +103,19 @@ def test_messages_of_a_deleted_queue_go_and_those_of_an_unknown_one_stay(node: L
     assert f"left alone {COUNT} messages of queues that the definitions do not know" in node.said
     node.restart(kill=False)
     assert "dropped" not in node.said
-    assert f"left alone {COUNT} messages" in node.said
+    told = re.search(rf"left alone {COUNT} messages of queues that .+: ([0-9]+) \({COUNT}\)", node.said)
+    assert told
+    assert main(["log", str(node.folder), "--number", told[1], "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["offset"], row["routing_key"]) for row in rows] == [(place, "unknown") for place in range(COUNT)]
+    # A number that the definitions know is none of its business.
+    known = next(queue.number for queue in stored_queues(node.folder) if queue.name == "kept")
+    node.stop()
+    node.start("--forget", told[1], "--forget", str(known))
+    assert f"forgot {COUNT} messages that were left alone" in node.said
+    node.restart(kill=True)
+    assert "left alone" not in node.said
+    assert "forgot" not in node.said, "it is remembered, whatever of it the crash undid"
     assert depth(node.channel(), "kept") == COUNT
 
 

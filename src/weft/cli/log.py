@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     parser.add_argument("folder", metavar="DATA_DIR", help="the data folder of a node")
     parser.add_argument("stream", nargs="?", help="print the messages of this stream or durable queue")
+    parser.add_argument("--number", type=int, help="print what was left alone under this number (weft up tells it)")
     parser.add_argument("--vhost", default="/", help="its virtual host (default: /)")
     parser.add_argument("--from", dest="start", metavar="WHERE", help="first offset, or a time as 2026-01-31T12:00:00Z")
     parser.add_argument("--to", dest="end", metavar="WHERE", help="offset or time to end before")
@@ -45,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the folder, or print one stream."""
     try:
-        if options.stream is None:
+        if options.stream is None and options.number is None:
             _list(Path(options.folder))
         else:
             _print(options)
@@ -72,7 +73,7 @@ def _moment(time_us: int) -> str:
 
 def _print(options: argparse.Namespace) -> None:
     pyarrow = _pyarrow()
-    log = open_log(options.folder, options.vhost, options.stream)
+    log = _open(options)
     for text in log.damaged():
         print(f"weft log: damaged: {text}", file=sys.stderr)
     first, end = log.offsets()
@@ -88,6 +89,16 @@ def _print(options: argparse.Namespace) -> None:
         _write(options, reader)
     except pyarrow.ArrowException as error:
         raise Unavailable(str(error)) from None
+
+
+def _open(options: argparse.Namespace) -> LogReader:
+    if options.number is None:
+        return open_log(options.folder, options.vhost, options.stream)
+    if options.stream is not None:
+        raise ConfigError("a stream has its name; --number is for what has none")
+    if not 0 < options.number < 2**63:
+        raise ConfigError(f"{options.number} is no number of a queue")
+    return LogReader(Path(options.folder) / MESSAGES, options.number)
 
 
 def _pyarrow() -> Any:

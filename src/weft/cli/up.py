@@ -43,6 +43,8 @@ GATEWAY_VARIABLE = "WEFT_GATEWAY"
 GATEWAY = "gateway"
 STANDBY_PAUSE_S = 0.05
 """Between two looks at the folder of a node that runs: a small part of what opening it takes."""
+UNKNOWN_MAX = 10
+"""Queues that the definitions do not know, by number, in one line."""
 GC_THRESHOLDS = (250, 2, 10_000)
 """How many new objects the collector looks at once (some microseconds), how often a second time, and when at all that
 there are: after five million more. Hardly anything that a node makes is garbage in a circle, and fifty thousand queues
@@ -67,6 +69,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="wait while another node has the data folder, and serve when it has ended",
     )
+    parser.add_argument(
+        "--forget",
+        metavar="NUMBER",
+        type=int,
+        action="append",
+        default=[],
+        help="drop messages that were left alone under this number; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     _log_lines()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         config_path = Path(options.config) if options.config else None
-        return runner.run(_serve(configuration, config_path, standby=options.standby))
+        node = Node(configuration=configuration, forget=options.forget)
+        return runner.run(_serve(node, configuration, config_path, standby=options.standby))
 
 
 def configure(options: argparse.Namespace) -> Configuration:
@@ -101,12 +112,11 @@ def joined(configuration: Configuration) -> Configuration:
     return replace(configuration, links=(*others, *parse(text, GATEWAY_VARIABLE).links))
 
 
-async def _serve(configuration: Configuration, config_path: Path | None, *, standby: bool) -> int:
+async def _serve(node: Node, configuration: Configuration, config_path: Path | None, *, standby: bool) -> int:
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
-    node = Node(configuration=configuration)
     async with AsyncExitStack() as life:
         if not await _start(node, end, standby=standby):
             return 0
@@ -161,8 +171,12 @@ def _tell_recovered(found: Mapping[str, Any]) -> None:
         _say(f"recovered {found['messages']} messages in {found['queues']} queues")
     if found.get("dropped"):
         _say(f"dropped {found['dropped']} messages of queues that are deleted")
+    if found.get("forgotten"):
+        _say(f"forgot {found['forgotten']} messages that were left alone")
     if found.get("unclaimed"):
-        _say(f"left alone {found['unclaimed']} messages of queues that the definitions do not know")
+        unknown = [f"{number} ({messages})" for number, messages in found["unknown"].items()]
+        numbers = ", ".join(unknown[:UNKNOWN_MAX]) + (", …" if len(unknown) > UNKNOWN_MAX else "")
+        _say(f"left alone {found['unclaimed']} messages of queues that the definitions do not know: {numbers}")
     for words in found.get("definitions", ()):
         _say(words)
     for place in found.get("torn", ()):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -259,11 +259,14 @@ class Store:
     def _bury(self, which: str, *values: str) -> None:
         """Remember that these queues are deleted."""
         rows = self._database.execute(f"SELECT number FROM queues WHERE {which}", values)  # noqa: S608 - words of ours
-        numbers: list[object] = [number for (number,) in rows]
+        self.bury([number for (number,) in rows])
+
+    def bury(self, numbers: Sequence[int]) -> None:
+        """Remember that queues of these numbers are deleted: what the journal has of them goes."""
         if not numbers:
             return
         self._deletions += 1
-        self.put_object(DELETED, f"{self._deletions:016}", {"numbers": numbers})
+        self.put_object(DELETED, f"{self._deletions:016}", {"numbers": list(numbers)})
         oldest = max(0, self._deletions - DELETED_MAX)
         self._write("DELETE FROM objects WHERE kind = ? AND name <= ?", DELETED, f"{oldest:016}")
 
