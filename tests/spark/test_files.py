@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import peers
 from spark.nodes import channel, declare_stream, fill
 from weft.cli import main
+from weft.pipeline.audit import REPLAY
 from weft.spark import STREAM
 from weft.spark.files import Files
 from weft.spark.schema import arrow_schema, shape
@@ -147,6 +148,19 @@ def test_history_in_the_lake_and_the_live_tail(
     found = read(spark, folder, lake=lake)
     assert found.select(F.count("*"), F.count_distinct("offset"), F.max("offset")).first() == (3_007, 3_007, 3_006)
     assert found.where("body = X'6C61746572'").count() == 7
+
+    # What is found there is sent again: at a pace, marked, and each message once.
+    declare_stream(node, "again")
+    words = ["--data-dir", str(folder), "--lake", lake, "--streams", "orders", "--name", "audit", "--address", "again",
+             "--contains", "order 123", "--header", "tenant=x", "--match-address", "ord*",
+             "--to", f"amqp://{node.host}:{node.port}", "--rate", "10"]  # fmt: skip
+    assert main(["pipeline", "replay", *words]) == 0
+    assert "11 messages sent again as replay audit" in capsys.readouterr().out
+    sent = read(spark, folder, stream="again").orderBy("offset").collect()
+    assert [bytes(row["body"]) for row in sent] == [b"order %d" % number for number in (123, *range(1_230, 1_240))]
+    assert {row["headers"][REPLAY] for row in sent} == {"audit"}
+    took_s = (sent[-1]["enqueue_time"] - sent[0]["enqueue_time"]).total_seconds()
+    assert took_s > 0.2, "a second, as asked for, less what a busy machine may have held back the first"
 
 
 def test_the_files_of_a_node_that_was_killed(spark: SparkSession, tmp_path: Path) -> None:

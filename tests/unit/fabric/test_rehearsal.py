@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from weft.fabric.model import Paper
 from weft.fabric.rehearsal import links_of, rehearse
 
 CONNECTIONS_MAX = 500
+PAYPAL = Path(__file__).parents[3] / "examples" / "fabrics" / "paypal.toml"
 
 
 @pytest.mark.parametrize("servers", [1_000, 5_000])
@@ -56,6 +58,26 @@ def test_the_talks_network_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
 def test_how_many_paths_are_enough(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *words]) == 0
     assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_the_table_of_the_talk_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan"]) == 0
+    _, *rows, _ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert rows == [
+        ["99%", "0.01", "2", "0.0001", "99.99%"],
+        ["99%", "0.01", "3", "1e-06", "99.9999%"],
+        ["99.9%", "0.001", "2", "1e-06", "99.9999%"],
+        ["99.9%", "0.001", "3", "1e-09", "99.9999999%"],
+    ]
+
+
+def test_paths_that_share_a_zone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = PAYPAL.read_text().replace('kind = "gateway"\ntier', 'kind = "gateway"\nzone = "z1"\ntier')
+    (tmp_path / "fabric.toml").write_text(body)
+    assert main(["plan", str(tmp_path / "fabric.toml"), "--from", "local-1", "--to", "remote-1"]) == 0
+    said = capsys.readouterr().out
+    assert "all of them need: zone z1" in said
+    assert "They are not independent" in said
 
 
 @pytest.mark.parametrize("target", ["1", "0", "nan", "5"])
