@@ -48,7 +48,6 @@ const LIMITS: Limits = Limits {
     session_window: 5_000,
     unauthenticated_s: 10,
     unfinished_s: 5,
-    table_depth_max: 32,
     connections_max: 10,
     addresses_max: 10,
     transactions_max: 2,

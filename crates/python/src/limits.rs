@@ -31,7 +31,6 @@ pub(crate) fn limits(object: &Bound<'_, PyAny>) -> PyResult<Limits> {
         session_window: get(object, "session_window")?,
         unauthenticated_s: get(object, "unauthenticated_s")?,
         unfinished_s: get(object, "unfinished_s")?,
-        table_depth_max: get(object, "table_depth_max")?,
         connections_max: get(object, "connections_max")?,
         addresses_max: get(object, "addresses_max")?,
         transactions_max: get(object, "transactions_max")?,

@@ -43,7 +43,6 @@ const LIMITS: Limits = Limits {
     session_window: 20,
     unauthenticated_s: 10,
     unfinished_s: 5,
-    table_depth_max: 32,
     connections_max: 8,
     addresses_max: 4,
     transactions_max: 2,

@@ -183,7 +183,6 @@ ENTITIES = (
             Attribute("session_window", "integer", "Transfer frames a 1.0 peer may have in flight per session.", default=5000, min=1),
             Attribute("unauthenticated_s", "integer", "Time a peer has to finish its opening before it is cut (slow-loris).", default=10, min=1),
             Attribute("unfinished_s", "integer", "Seconds in which a message that came in part must bring its end, or 64 KiB more; then it is given up, and its channel or link closed.", default=120, min=1, max=65535),
-            Attribute("table_depth_max", "integer", "Nesting of tables, lists and maps from outside.", default=32, min=1),
             Attribute("connections_max", "integer", "Connections of one node; more are closed at accept.", default=65536, min=1),
             Attribute("addresses_max", "integer", "Resolved `to` addresses remembered per principal; the table is emptied when full.", default=4096, min=1),
             Attribute("transactions_max", "integer", "Open AMQP 1.0 transactions per connection.", default=64, min=1),

@@ -51,8 +51,6 @@ class Limits:
     """Time in which a message that came in part must bring its end, or 64 KiB more; then it is given up and its channel
     or link closed.
     """
-    table_depth_max: int = 32
-    """Nesting of tables, lists and maps from outside."""
     connections_max: int = 65_536
     """Connections of one node; more are closed at accept."""
     addresses_max: int = 4_096

@@ -1,6 +1,7 @@
 """Configuration files: everything that can be said is read, and what is wrong is named with its line."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,16 @@ def test_schema_and_settings_agree() -> None:
     (entity,) = (entity for entity in ENTITIES if entity.name == "settings")
     documented = {attribute.name: attribute.default for attribute in entity.attributes}
     assert documented == {field.name: field.default for field in dataclasses.fields(Settings)}
+
+
+def test_every_key_has_a_reader() -> None:
+    """A key that nobody reads promises what is not there. Those that define keys and pass them on do not count."""
+    tree = Path(__file__).parents[3]
+    python = [path for path in (tree / "src" / "weft").rglob("*.py") if "_generated" not in path.name]
+    rust = (tree / "crates").glob("*/src/**/*.rs")
+    passing = {"limits.py", "limits.rs", "load.py"}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (*python, *rust) if path.name not in passing)
+    read = set(re.findall(r"[.\"']([a-z][a-z_]*)\b", text))
+    keys = [(entity.name, key.name) for entity in ENTITIES for key in entity.attributes]
+    assert len(keys) > 60
+    assert [(table, key) for table, key in keys if not {key, f"{table}_{key}"} & read] == []
