@@ -52,7 +52,10 @@ class Question(NamedTuple):
 
 def read_question(message: Message) -> Question | None:
     """The question in a message; None if it is none."""
-    note, topic = _note(message.data), message.subject
+    try:
+        note, topic = _note(message.data), message.subject
+    except ValueError:  # a message that is none
+        return None
     to = note.get("to")
     if not isinstance(to, str) or topic is None:
         return None

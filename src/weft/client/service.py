@@ -146,9 +146,10 @@ class Service:
         return None
 
     async def _handle(self, message: Message) -> None:
-        key = request_key(message)
-        standing = Standing.NEW if key is None else self._answers.begin(key, message)
+        key = None
         try:
+            key = request_key(message)
+            standing = Standing.NEW if key is None else self._answers.begin(key, message)
             if standing is Standing.NEW:
                 await self._answer(message, key)
             elif standing is not Standing.BEGUN:
@@ -157,6 +158,12 @@ class Service:
             # The reply could not be given: another try, by whichever instance gets it.
             LOG.warning("service %s could not reply: %s", self.name, error)
             message.retry()
+        except ValueError as error:
+            # A message that is none: nobody else could read it either.
+            LOG.warning("service %s was sent what is no request: %s", self.name, error)
+            if key is not None:
+                self._answers.end(key, None)
+            message.reject(str(error))
         finally:
             self._slots.give()
 
@@ -304,7 +311,7 @@ def read_note(message: Message) -> tuple[str, str, float] | None:
     try:
         note = message.body
         instance, state, every_s = str(note["instance"]), str(note["state"]), float(note["every_s"])
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     return (instance, state, every_s) if state in ("up", "down") and 0 < every_s < EVERY_S_MAX else None
 

@@ -8,6 +8,7 @@ Rule: a message is accepted when its letter is done, and rejected, to the dead l
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
@@ -44,11 +45,15 @@ class FabricSource:
         """The next messages: what is there, and one at least."""
         if self._receiver is None:
             raise LocalProtocolError("a source is used inside `async with`")
-        message = await self._receiver.next()
         letters: list[Letter] = []
-        while message is not None:
-            letters.append(_letter(message))
-            message = await self._receiver.next(0) if len(letters) < count_max else None
+        while len(letters) < count_max:
+            message = await self._receiver.next(0 if letters else None)
+            if message is None:
+                break
+            try:
+                letters.append(_letter(message))
+            except ValueError as error:  # it is none
+                message.reject(str(error))
         return letters
 
     async def done(self, letters: Sequence[Letter]) -> None:
@@ -100,7 +105,14 @@ class FabricTarget:
 def _letter(message: Message) -> Letter:
     id_ = message.message_id
     headers = {str(name): str(value) for name, value in message.headers.items()}
-    return Letter(new_id() if id_ is None else str(id_), bytes(message.data), message.content_type, headers, message)
+    body, content_type = message.data, message.content_type
+    if not isinstance(body, bytes):
+        # A value of AMQP's own types: as text, or as JSON if it is none.
+        kind, text = (
+            ("text/plain", body) if isinstance(body, str) else ("application/json", json.dumps(body, default=str))
+        )
+        body, content_type = text.encode(), content_type or kind
+    return Letter(new_id() if id_ is None else str(id_), body, content_type, headers, message)
 
 
 def new_id() -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import pytest
+from proton import Message
 
+import weft
+from interop.proton10 import Client10
 from weft.gateway import Letter, http
+from weft.gateway.fabric import FabricSource
 from weft.gateway.http import HttpSource
 
 stomp = pytest.importorskip("weft.gateway.stomp")
@@ -75,3 +80,30 @@ async def test_posts_that_are_still_on_their_way_count_as_waiting(monkeypatch: p
         assert [letter.body for letter in [*await source.pull(1), *await source.pull(1)]] == [b"x", b"x"]
         for writer in posts:
             writer.close()
+
+
+async def test_a_body_of_any_type_becomes_bytes_and_what_is_no_message_is_put_aside() -> None:
+    def send(port: int) -> None:
+        with Client10(SimpleNamespace(host="127.0.0.1", port=port)) as client:
+            link = client.sender("/queues/in")
+            for value in (10**12, "text", {"a": [1, None]}, b"bytes"):
+                client.send(link, b"\x00\x53\x77\xff")
+                client.send(link, Message(body=value))
+
+    async with weft.Node(listen="127.0.0.1:0") as node:
+        node.declare_queue("in", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "aside"})
+        node.declare_queue("aside")
+        await asyncio.to_thread(send, node.ports[0])
+        async with asyncio.timeout(30), FabricSource(f"amqp://127.0.0.1:{node.ports[0]}", "in") as source:
+            letters: list[Letter] = []
+            while len(letters) < 4:
+                letters += await source.pull(2)
+            await source.done(letters)
+            while node._running.engine.queue_stats("/", "aside")[0] < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert [(letter.body, letter.content_type) for letter in letters] == [
+        (b"1000000000000", "application/json"),
+        (b"text", "text/plain"),
+        (b'{"a": [1, null]}', "application/json"),
+        (b"bytes", None),
+    ]
