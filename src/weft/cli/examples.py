@@ -78,7 +78,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "weft ctl watch 'queue.#'",
         "weft ctl export definitions.json",
     ),
-    "top": ("weft top", "weft top --once --sort oldest"),
+    "top": ("weft top", "weft top --all --sort wait", "weft top --once --sort age"),
     "report": ("weft report --pause 5",),
     "browse": ("weft browse orders --count 5",),
     "tap": ("weft tap 'events/orders.#'",),

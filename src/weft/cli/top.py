@@ -1,8 +1,8 @@
-"""`weft top`: a node, live in the terminal.
+"""`weft top`: a node, its links and its queues, live in the terminal; with `--all`, every node that can be found.
 
-Owns the screen: the node's figures above, its queues below, the busiest first, drawn anew every few seconds. Everything
-is asked over AMQP.
-It must never ask for more rows than fit on the screen.
+Owns asking, the keys and when the screen is drawn anew (`screen` draws it). Everything is asked over AMQP.
+It must never ask for more rows than fit on the screen, leave a terminal other than it was, nor end because a node does
+not answer: that is when somebody looks.
 Rule: `rich` draws it and is an extra of its own: `pip install 'weft[top]'`.
 """
 
@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from time import monotonic
-from typing import Any
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 
 from weft.cli import remote
+from weft.cli.map import crawl
 from weft.cli.options import seconds
+from weft.cli.screen import LINKS_MAX, NODES_MAX, SORTS, Screen
 from weft.client import connect
-from weft.client.management import Management
-from weft.model.errors import ConfigError
+from weft.client.management import Management, Row
+from weft.model.errors import ConfigError, WeftError
 
 PAUSE_S = 2.0
-TYPES_MAX = 3
-HEAD_LINES = 9 + TYPES_MAX
-COLUMNS = ("queue", "ready", "unsettled", "consumers", "in/s", "out/s", "ack/s", "wait p50", "wait p99", "oldest")
-SORTS = {
-    "ready": "ready",
-    "in": "published",
-    "out": "delivered",
-    "wait": "time_in_queue_p99_us",
-    "oldest": "oldest_ms",
-    "consumers": "consumers",
-}
+TIMEOUT_S = 3.0
+"""What a node has for an answer before the screen says that there is none."""
+END = "q"
+KEYS = {sort[0]: sort for sort in SORTS}
+"""The first letter of what is sorted by."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     remote.add_node(parser)
     parser.add_argument("--sort", choices=tuple(SORTS), default="ready", help="which queues are shown first")
     parser.add_argument("--pause", type=seconds, default=PAUSE_S, metavar="S", help="seconds between two looks")
+    parser.add_argument("--all", action="store_true", help="a line for each node that this one leads to")
     parser.add_argument("--once", action="store_true", help="look twice, print, end")
 
 
@@ -57,89 +58,106 @@ async def _run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console()
-    async with connect(options.url, **remote.patience(options)) as fabric:
-        view = View(Management(fabric), SORTS[options.sort])
+    console, screen = Console(), Screen(options.sort)
+    async with AsyncExitStack() as life:
+        fabric = await life.enter_async_context(connect(options.url, **remote.patience(options)))
+        view = View(Management(fabric, timeout_s=TIMEOUT_S), screen)
+        if options.all:
+            await view.find(options.url, life)
         await view.look(console.height)
         if options.once:
             await asyncio.sleep(min(options.pause, 1.0))
             await view.look(console.height)
-            console.print(view.draw())
+            console.print(screen.draw())
             return 0
-        with Live(view.draw(), console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                await asyncio.sleep(options.pause)
-                await view.look(console.height)
-                live.update(view.draw(), refresh=True)
+        with _pressed() as keys, Live(screen.draw(), console=console, screen=True, auto_refresh=False) as live:
+            async for key in _moments(keys, options.pause):
+                if key == END:
+                    return 0
+                screen.sort = KEYS.get(key, screen.sort)
+                try:
+                    await view.look(console.height)
+                    screen.trouble = ""
+                except WeftError as error:
+                    screen.trouble = str(error)
+                live.update(screen.draw(), refresh=True)
+    return 0
+
+
+async def _moments(keys: asyncio.Queue[str], pause_s: float) -> AsyncIterator[str]:
+    """Each key, or nothing after each pause."""
+    while True:
+        try:
+            async with asyncio.timeout(pause_s):
+                key = await keys.get()
+        except TimeoutError:
+            key = ""
+        yield key
+
+
+@contextlib.contextmanager
+def _pressed() -> Iterator[asyncio.Queue[str]]:
+    """Keys as they are pressed, if there is a terminal; a change of its size is nothing pressed, and its end is the
+    key for that.
+    """
+    loop, keys, stdin = asyncio.get_running_loop(), asyncio.Queue[str](), sys.stdin.fileno()
+    loop.add_signal_handler(signal.SIGWINCH, keys.put_nowait, "")
+    loop.add_signal_handler(signal.SIGTERM, keys.put_nowait, END)
+    if not os.isatty(stdin):
+        yield keys
+        return
+    import termios
+    import tty
+
+    def read() -> None:
+        text = os.read(stdin, 1).decode(errors="replace")
+        if not text:
+            loop.remove_reader(stdin)
+        keys.put_nowait(text or END)
+
+    before = termios.tcgetattr(stdin)
+    tty.setcbreak(stdin)
+    loop.add_reader(stdin, read)
+    try:
+        yield keys
+    finally:
+        loop.remove_reader(stdin)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
 class View:
-    """What is on the screen."""
+    """Asks for what is on the screen."""
 
-    def __init__(self, management: Management, sort: str) -> None:
+    def __init__(self, management: Management, screen: Screen) -> None:
         self._management = management
-        self._sort = sort
-        self._node: dict[str, Any] = {}
-        self._queues: list[dict[str, Any]] = []
-        self._before: dict[str, dict[str, Any]] = {}
-        self._at = monotonic()
-        self._span = 1.0
+        self._screen = screen
+        self._others: dict[str, Management] = {}
+
+    async def find(self, url: str | None, life: AsyncExitStack) -> None:
+        """Every node that this one leads to."""
+        own = (await self._management.read("node"))["name"]
+        found = (await crawl(url)).nodes
+        for name, facts in sorted(found.items())[:NODES_MAX]:
+            if name != own and "error" not in facts:
+                with contextlib.suppress(WeftError):
+                    fabric = await life.enter_async_context(connect(facts["url"], timeout_s=TIMEOUT_S, patient=False))
+                    self._others[name] = Management(fabric, timeout_s=TIMEOUT_S)
 
     async def look(self, height: int) -> None:
-        """Ask the node."""
-        self._before = {row["name"]: row for row in (self._node, *self._queues) if row}
-        rows = max(height - HEAD_LINES, 5)
-        self._node = await self._management.read("node")
-        self._queues = await self._management.query("queue", sort=self._sort, descending=True, count=rows)
-        now = monotonic()
-        self._span, self._at = max(now - self._at, 0.001), now
-
-    def _rate(self, row: dict[str, Any], name: str) -> str:
-        before = self._before.get(row["name"])
-        return "-" if before is None else f"{max(row[name] - before.get(name, 0), 0) / self._span:,.0f}"
-
-    def draw(self) -> Any:
-        """The screen."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        node = self._node
-        state = node["state"] + "".join(f" {alarm.upper()}" for alarm in node.get("alarms", {}))
-        head = Text(f"{node['name']}  {state}  up {node['uptime_s']} s  ", style="bold")
-        head.append(f"{node['connections']} connections  {node['queues']} queues  {node['consumers']} consumers\n")
-        head.append(f"ready {node['ready']:,}  unsettled {node['unsettled']:,}  ")
-        rates = (("in", "published"), ("out", "delivered"), ("ack", "settled"), ("unroutable", "unroutable"))
-        head.append("  ".join(f"{word} {self._rate(node, name)}/s" for word, name in rates))
-        head.append(f"\nmemory {node['memory_bytes'] / 1e6:,.0f} of {node['memory_bytes_max'] / 1e6:,.0f} MB  ")
-        for word, name in (("wait", "time_in_queue"), ("settle", "settle"), ("confirm", "confirm")):
-            head.append(f" {word} p50 {_time(node.get(f'{name}_p50_us'))} p99 {_time(node.get(f'{name}_p99_us'))} ")
-        for name, row in _slowest(node.get("types", {})):
-            head.append(f"\n{name}: wait p50 {_time(row['p50_us'])} p99 {_time(row['p99_us'])} of {row['count']:,}")
-        table = Table(box=None, header_style="bold", expand=True)
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column == "queue" else "right", no_wrap=True)
-        for row in self._queues:
-            table.add_row(*self._cells(row))
-        return Group(head, table)
-
-    def _cells(self, row: dict[str, Any]) -> list[str]:
-        rates = [self._rate(row, name) for name in ("published", "delivered", "settled")]
-        waits = [_time(row.get(f"time_in_queue_{share}_us")) for share in ("p50", "p99")]
-        oldest = row.get("oldest_ms")
-        counts = [f"{row[name]:,}" for name in ("ready", "unsettled", "consumers")]
-        return [row["name"], *counts, *rates, *waits, _time(None if oldest is None else oldest * 1000)]
+        """Ask the node, and the others for their own rows."""
+        screen, management = self._screen, self._management
+        node = await management.read("node")
+        links = await management.query("uplink", count=LINKS_MAX)
+        routes = await management.query("route", columns=("link", "carried", "round_trip_p99_us")) if links else []
+        others = await asyncio.gather(*(_row(name, other) for name, other in self._others.items()))
+        rows = screen.queues_max(height, len(links), len(others))
+        queues = await management.query("queue", sort=SORTS[screen.sort], descending=True, count=rows)
+        screen.show(node, queues, links, routes, others)
 
 
-def _slowest(types: dict[str, dict[str, int]]) -> list[tuple[str, dict[str, int]]]:
-    """The types of messages that wait longest."""
-    return sorted(types.items(), key=lambda pair: pair[1]["p99_us"], reverse=True)[:TYPES_MAX]
-
-
-def _time(us: int | None) -> str:
-    if us is None:
-        return "-"
-    for unit, scale in (("s", 1_000_000), ("ms", 1_000)):
-        if us >= scale:
-            return f"{us / scale:.3g} {unit}"
-    return f"{us} µs"
+async def _row(name: str, management: Management) -> Row:
+    """A node's row, or what is wrong with it."""
+    try:
+        return await management.read("node")
+    except WeftError as error:
+        return {"name": name, "trouble": str(error)}

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 import weft
+from unit.network.fabric import flowing, until
 from weft.cli import main
 from weft.client.management import Management
 
@@ -217,3 +224,73 @@ async def test_line_ends_in_names_are_dropped_wherever_they_come_from(  # as Rab
     assert (code, text) == (1, "weft queue: no queue 'no\\x1b[31m red' in virtual host '/'\n")
     code, text = await weft_command("queue", "add", "x" * 256)
     assert (code, text) == (1, "weft queue: a name may have at most 255 bytes\n")
+
+
+class Terminal:
+    """A command in a terminal of its own."""
+
+    def __init__(self, *words: str, lines: int = 24) -> None:
+        self._ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (lines, 100))
+        self.before = termios.tcgetattr(self._ours)
+        command = [sys.executable, "-m", "weft", *words]
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        self.process = subprocess.Popen(command, **ends, env=env, start_new_session=True)
+        os.close(theirs)
+
+    async def until(self, words: str) -> str:
+        """Read until it has written this; all of it since the last time."""
+        seen, loop = "", asyncio.get_running_loop()
+        async with asyncio.timeout(60):
+            while words not in seen:
+                seen += (await loop.run_in_executor(None, os.read, self._ours, 65_536)).decode(errors="replace")
+        return seen
+
+    def press(self, key: str) -> None:
+        os.write(self._ours, key.encode())
+
+    def resize(self, lines: int) -> None:
+        termios.tcsetwinsize(self._ours, (lines, 100))
+        self.process.send_signal(signal.SIGWINCH)
+
+    async def end(self) -> int:
+        """How it ended; the terminal must be as it was."""
+        code = await asyncio.to_thread(self.process.wait, 60)
+        assert termios.tcgetattr(self._ours) == self.before
+        os.close(self._ours)
+        return code
+
+
+@pytest.mark.slow
+async def test_the_screen_shows_nodes_links_and_queues_and_obeys_keys(node: weft.Node) -> None:
+    async with weft.Node(name="there", listen="127.0.0.1:0") as there:
+        for one in (node, there):
+            one.declare_exchange("wide", "topic")
+        for number in range(40):
+            node.declare_queue(f"queue-{number:02}[red]")
+        node.add_link("up", [f"amqp://127.0.0.1:{there.ports[0]}"])
+        node.add_route("up", "static", exchange="wide", key="#")
+        await node.send("queue-07[red]", b"waits")
+        await until(lambda: flowing(node))
+        url = f"amqp://127.0.0.1:{node.ports[0]}"
+        terminal = Terminal("top", "--url", url, "--pause", "60", "--all", lines=30)
+        try:
+            seen = await terminal.until("by ready")
+            assert seen.index("queue-07[red]") < seen.index("queue-39[red]"), "the longest first"
+            assert re.search(r"up +there +operational +1 ", seen), "the link"
+            assert re.search(r"there +running +", seen), "the other node"
+            assert "queue-03" not in seen
+            terminal.resize(80)
+            await terminal.until("queue-03[red]")
+            terminal.press("w")
+            await terminal.until("by wait")
+            await node.stop()
+            terminal.press("r")
+            await terminal.until("no answer")
+            terminal.press("q")
+            assert await terminal.end() == 0
+        finally:
+            if terminal.process.poll() is None:
+                terminal.process.kill()
+                terminal.process.wait()
