@@ -9,7 +9,8 @@ use weft_sim::fate::live;
 
 /// Seed 1 was killed after a sync had failed, and then lost its power: what the system showed was not on the disk.
 /// Seed 2 delivered what was not yet safe behind a barrier, and then again.
-const FOUND: [u64; 2] = [1, 2];
+/// Seed 1794812777613793434 refused a read for a reader of a stream that had more to read, and the node ended.
+const FOUND: [u64; 3] = [1, 2, 1_794_812_777_613_793_434];
 /// How long fresh seeds are tried.
 const SECONDS: u64 = 5;
 

@@ -115,6 +115,10 @@ impl Lane {
 
     /// Messages have come from disk.
     pub(super) fn push(&mut self, messages: Messages, account: &Rc<Account>) {
+        // The disk refused, or a sidecar has to be made first: it is asked again.
+        if messages.is_empty() {
+            return;
+        }
         let useful: usize = messages.iter().map(|stored| stored.body.len()).sum();
         // Where most of what was read belongs to others, it is not kept for the sake of a few.
         let messages = if messages.bytes_read() <= KEEP_FACTOR * useful { messages } else { alone(&messages) };
