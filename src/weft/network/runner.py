@@ -33,7 +33,7 @@ from weft.node.driver import Driver
 from weft.node.local import Message
 from weft.store import Store
 
-LOG = logging.getLogger("weft")
+LOG = logging.getLogger("weft.network")
 
 VHOST = "/"
 LINK, ROUTE = "link", "route"

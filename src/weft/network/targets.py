@@ -16,7 +16,7 @@ from weft.federation import Route
 from weft.model.errors import ConfigError, Refused
 from weft.network.runner import Network
 
-LOG = logging.getLogger("weft")
+LOG = logging.getLogger("weft.network")
 Place = tuple[str, str, str]
 """Virtual host, kind (`queue` or `exchange`) and name."""
 
