@@ -27,6 +27,7 @@ from instances import instances
 from kept import backlog, streams
 from managed import events, pages, statistics
 from network import network
+from timers import timers
 
 import peers
 
@@ -314,6 +315,7 @@ MEASURES = (
     Measure("clients", clients, False, "weft's client library beside others, on the same node"),
     Measure("instances", instances, False, "a service of three instances, two of them killed"),
     Measure("answers", answers, False, "how soon a publisher is answered, by its node or by its consumer"),
+    Measure("timers", timers, False, "how late a delayed message is while a million others wait"),
     Measure("tls", conversations, False, "short conversations over mutual TLS: sessions taken up again, a pool"),
     Measure("hop", hop, False, "messages moved by a queue route, beside RabbitMQ's shovel and federation"),
     Measure("network", network, False, "round trips over two nodes, balance, bindings, and a gateway that dies"),

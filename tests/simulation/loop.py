@@ -22,6 +22,8 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.node import ticker
+
 TURN_NS = 1_000
 """What one turn of the loop takes, so that a node that calls itself again and again does not stop the world."""
 EPOCH_NS = 1_800_000_000_000_000_000
@@ -170,6 +172,7 @@ def invented(loop: VirtualLoop, seed: int) -> Iterator[None]:
 
     for module, real in _clocks(fakes):
         put(module, real.__name__, fakes[real])
+    put(ticker, "find_alarm", lambda: None)  # the system's timer knows the system's time only
     put(secrets, "randbits", chance.getrandbits)
     put(secrets, "token_bytes", lambda count=32: chance.randbytes(count))
     put(secrets, "token_urlsafe", lambda count=32: urlsafe_b64encode(chance.randbytes(count)).rstrip(b"=").decode())
