@@ -294,6 +294,9 @@ mod tests {
         for (name, column) in names.iter().zip(sent.columns()).take(names.len() - 1) {
             assert_eq!(read.column_by_name(name.name()), Some(column), "{}", name.name());
         }
+        let kept = encode_messages(&sent, &Mapping::default()).expect("messages");
+        let header = sections::scan(&kept[0]).expect("a message").head.header.expect("a header");
+        assert!(Header::decode(header.of(&kept[0])).expect("a header").durable, "unless it says otherwise");
         let bodies = Bytes::of(read.column_by_name("body").map(|array| &**array)).expect("binary");
         assert_eq!((bodies.get(0), bodies.get(1)), (Some("grüße".as_bytes()), Some(&b""[..])));
     }

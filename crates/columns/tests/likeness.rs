@@ -4,6 +4,7 @@
 //! which never does. Messages come in runs whose ids, times and bodies change, of both protocols, some of them bent at
 //! random. Rule: docs/decisions/0065-a-row-like-the-one-before.md.
 
+use arrow_array::Array;
 use weft_columns::{Builder, Column, Constants, Row};
 use weft_journal::{Envelope, Random, Stored, StoredDeath};
 use weft_wire::amqp10::{Composite, MapBuf, MessageId, Properties, Value, descriptor, sections};
@@ -151,5 +152,42 @@ fn whatever_columns_are_asked_for() {
     for seed in 0..30 {
         let columns: Vec<Column> = Column::ALL.iter().copied().filter(|_| random.below(4) == 0).collect();
         compare(seed, &columns, 10);
+    }
+}
+
+#[test]
+fn a_head_that_only_begins_like_the_one_before_is_another() {
+    let mut short = Vec::new();
+    Properties { message_id: Some(MessageId::String("id")), ..Properties::default() }.encode(&mut short);
+    let mut long = short.clone();
+    let mut headers = MapBuf::new();
+    headers.put(Value::String("tenant"), Value::String("x"));
+    sections::put_map(&mut long, descriptor::APPLICATION_PROPERTIES, headers.as_map());
+    let mut builder = Builder::new(&[Column::Headers], Constants::default());
+    for own in [&short, &short, &long] {
+        let mut head = Vec::new();
+        Envelope { is_amqp10: true, own, ..Envelope::default() }.encode(std::iter::empty(), &mut head);
+        let stored = Stored { position: 0, expires_ms: 0, transient: false, head: &head, body: b"" };
+        assert!(builder.push_stored(&stored));
+    }
+    let batch = builder.finish().expect("a batch");
+    assert_eq!((0..3).map(|row| batch.column(0).is_null(row)).collect::<Vec<_>>(), [true, true, false]);
+}
+
+#[test]
+fn what_rows_take_is_counted() {
+    let constants = Constants { stream: "stream".to_owned(), shard: 0, origin: "node".to_owned() };
+    let row = Row { exchange: b"ex", routing_key: b"key", head: b"\0\0", body: b"body", ..Row::default() };
+    for (columns, each) in [
+        (&[Column::Offset][..], 2 + 3),
+        (&[Column::Body], 2 + 3 + 4),
+        (&[Column::Headers], 2 + 3 + 2),
+        (&[Column::Stream, Column::Offset], 2 + 3 + 6),
+        (&[Column::Origin], 2 + 3 + 2 + 4),
+    ] {
+        let mut builder = Builder::new(columns, constants.clone());
+        builder.push(&row);
+        builder.push(&row);
+        assert_eq!((builder.rows(), builder.bytes()), (2, 2 * each), "{columns:?}");
     }
 }
