@@ -180,7 +180,7 @@ def test_a_read_only_folder_is_one_clear_line(mount: Mount) -> None:
     place = mount("ro")
     command = [sys.executable, "-m", "weft", "up", "--listen", "127.0.0.1:0", "--data-dir", place / "data"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert str(place / "data") in done.stderr
@@ -196,7 +196,7 @@ def test_a_folder_that_became_read_only_is_one_clear_line(start_node: StartNode,
     subprocess.run(["mount", "-o", "remount,ro", place], check=True)
     command = [sys.executable, "-m", "weft", "up", "--listen", "127.0.0.1:0", "--data-dir", place / "data"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert "read-only" in done.stderr.lower()
     subprocess.run(["mount", "-o", "remount,rw", place], check=True)
     node.start()

@@ -85,6 +85,6 @@ def _refused(folder: Path) -> str:
     """What a node says that does not start, which must be one line."""
     command = [sys.executable, "-m", "weft", "up", "--listen", f"{peers.HOST}:0", "--data-dir", str(folder / "data")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1, ended
+    assert ended.returncode == 2, ended
     (line,) = ended.stderr.splitlines()
     return line

@@ -4,7 +4,8 @@ Owns the table of commands and how mistakes are told. Each command is a module w
 imported only when it is called, since a node must be ready in well under a second.
 It must never hold what an embedded node needs as well: that is in `weft.server`.
 Rule: whatever goes wrong is one line on standard error that says what to do; exit code 2 for wrong options and files,
-1 for what failed. Who interrupts a command or reads no more of what it prints knows, and is told nothing.
+and for a node that does not come up; 1 for what failed. Who interrupts a command or reads no more of what it prints
+knows, and is told nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ COMMANDS = {
 
 ABSENT = """nobody listens there; start a node by `weft up`, name another by --url or WEFT_URL, \
 or wait for it by --wait-for-node S"""
-EXIT_CODES = "exit codes: 0 done, 1 failed (the node said no, or is not there), 2 wrong options or files"
+EXIT_CODES = "exit codes: 0 done, 1 failed (the node said no, or is not there), 2 wrong use, or no node came up"
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_absent = isinstance(error.__cause__, ConnectionRefusedError)
         told = f"{error}: {ABSENT}" if is_absent else str(error)
         print(f"weft {command}: {printable(told)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return 2 if command == "up" or isinstance(error, ConfigError) else 1
 
     return carry_out(lambda: _run(command, words[1:]), fail)
 

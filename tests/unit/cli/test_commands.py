@@ -138,13 +138,13 @@ def test_a_taken_port(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         ran = weft("up", "--listen", f"127.0.0.1:{port}", "--data-dir", str(tmp_path))
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert ran.stderr == f"weft up: cannot listen on 127.0.0.1:{port}: address already in use\n"
 
 
 def test_a_folder_that_cannot_be_used() -> None:
     ran = weft("up", "--data-dir", "/dev/null/data")
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert ran.stderr == "weft up: cannot use data folder /dev/null/data: not a directory\n"
 
 

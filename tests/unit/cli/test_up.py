@@ -107,7 +107,7 @@ def test_the_same_data_folder_serves_one_node_only(start: Start, tmp_path: Path)
     start()
     command = [sys.executable, "-m", "weft", "up", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
     second = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert second.returncode == 1
+    assert second.returncode == 2
     assert second.stderr == f"weft up: data folder {tmp_path / 'data'} belongs to another node that is running\n"
 
 
