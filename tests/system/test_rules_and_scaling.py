@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -104,6 +105,30 @@ def test_a_load_step_brings_instances_and_quiet_takes_them_away(
     assert scale.end() == 0
     assert not [child for child in children if os.path.exists(f"/proc/{child}")]
     assert node.channel().queue_declare("user.lifecycle", passive=True).method.message_count == 0
+
+
+@pytest.mark.timeout(90)
+def test_an_alert_takes_the_place_of_an_instance(node: LivingNode, tmp_path: Path, commands: list[Command]) -> None:
+    file, started = tmp_path / "services.toml", tmp_path / "started"
+    file.write_text(
+        f'[services.s]\ncommand = ["{sys.executable}", "-c", "open({str(started)!r}, \'w\')"]\nmin = 0\nmax = 3\n'
+        'messages_each = 20\nup_s = 0.2\nmode = "alert"\n'
+    )
+    channel = node.channel()
+    channel.queue_declare("s", durable=True)
+    channel.queue_declare("alerts", durable=True)
+    channel.queue_bind("alerts", "weft.events", "service.#.s.*")
+    scale = Command("scale", str(file), "--url", f"amqp://127.0.0.1:{node.port}", "--interval", "0.1")
+    commands.append(scale)
+    scale.until("scaling s")
+    publish(node, "s", 50)
+    scale.until("messages wait")
+    method, _, body = next(channel.consume("alerts", auto_ack=True))
+    channel.cancel()
+    assert method.routing_key.startswith("service.advised.warning.s.")
+    assert json.loads(body)["values"]["instances"] > 0
+    assert scale.end() == 0
+    assert not started.exists(), "it was to be told only"
 
 
 @pytest.mark.timeout(90)
