@@ -17,6 +17,13 @@ SLOW_S = {"pipeline.py": 175, "loop.py": 175, "hundred.py": 175}
 SAYS = {
     "follow.py": ["campus follows temperature.#: 11.3 °C", "they follow no more: nothing travels"],
     "hello.py": ["hello, simply", "hello, by the engine"],
+    "hundred.py": [
+        "100 nodes know each other",
+        "edge-93 resolves rates to edge-7, which answers EUR/USD: 1.08",
+        "the auditor may not send: payments: ACCESS_REFUSED",
+        "warning backlog: queue backlog: messages is 60, above 50",
+        "cleared backlog: queue backlog: ",
+    ],
     "trio_driver.py": ["3 accepted", "three"],
     "zeromq.py": ["1² = 1, 2² = 4, 3² = 9", "10² = 100, 11² = 121, 12² = 144"],
 }
@@ -33,7 +40,7 @@ def test_example(path: os.PathLike[str]) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout
     for said in SAYS.get(name, []):
-        assert said in ran.stdout.splitlines(), ran.stdout
+        assert said in ran.stdout, ran.stdout
 
 
 def test_hello_takes_ten_lines_by_either_face() -> None:
