@@ -208,9 +208,7 @@ pub(crate) struct RebuildWork {
 impl RebuildWork {
     /// The digest, its rows placed in the new sidecar, or in memory if that cannot be written.
     fn run(&self, storage: &dyn Storage) -> Result<Digest, Fault> {
-        let mut log = Log::new(storage, self.segment, u64::from(self.log_bytes));
-        let outline = log.outline()?;
-        let scanned = log.scan(&outline, u64::MAX)?;
+        let scanned = Log::new(storage, self.segment, u64::from(self.log_bytes)).scan_closed()?;
         for stretch in &scanned.damaged {
             set_aside(storage, self.segment, stretch)?;
         }

@@ -248,6 +248,16 @@ impl<'a> Log<'a> {
         Ok(Scanned { digest, damaged, torn })
     }
 
+    /// Reads a log that was complete and on the disk up to its end: whatever is wrong in it is damage, even where no
+    /// batch shows its beginning any more.
+    pub(crate) fn scan_closed(&mut self) -> Result<Scanned, Fault> {
+        let mut builder = DigestBuilder::new(self.segment);
+        let damaged = self.salvage(&mut builder, FILE_HEADER_BYTES as u64, self.bytes)?;
+        let mut digest = builder.finish();
+        digest.log_bytes = self.bytes as u32;
+        Ok(Scanned { digest, damaged, torn: None })
+    }
+
     /// What was added to a log behind `from` since it was scanned: complete batches, up to the first that is not.
     pub(crate) fn scan_on(&mut self, from: u64) -> Result<Added, Fault> {
         let mut builder = DigestBuilder::new(self.segment);
