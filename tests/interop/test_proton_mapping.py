@@ -15,9 +15,10 @@ from typing import Any
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from proton import Data, Delivery, Message, symbol, ubyte, ulong
+from proton import Delivery, Message, symbol, ulong
 
 from .proton10 import SETTLED, Client10, data
+from .sections import BODIES, bare_message, encode
 from .support import Delivery as Delivery091
 from .support import receive, shared_queue
 
@@ -181,41 +182,6 @@ def test_what_10_has_no_field_for_survives_a_look_by_10(
 
 
 # --- 1.0 to 1.0 ---
-
-
-def encode(*sections: tuple[int, Callable[[Data], None]]) -> bytes:
-    """Sections exactly as asked for, including forms Proton's own Message would never write."""
-    out = b""
-    for code, fill in sections:
-        section = Data()
-        section.put_described()
-        section.enter()
-        section.put_ulong(code)
-        fill(section)
-        section.exit()
-        out += section.encode()
-    return out
-
-
-def bare_message() -> bytes:
-    return encode(
-        (0x73, lambda d: d.put_object([ulong(7), b"guest", "to-somewhere", "subject", "reply-here", uuid.UUID(int=9)])),
-        (0x74, lambda d: d.put_object({"text": "x", "int": 5, "list-free": True, "float": 1.5, "ub": ubyte(3)})),
-        (0x75, lambda d: d.put_binary(b"first")),
-        (0x75, lambda d: d.put_binary(bytes(range(256)))),
-    )
-
-
-BODIES: dict[str, bytes] = {
-    "data": encode((0x75, lambda d: d.put_binary(b"one"))),
-    "several-data": encode(*[(0x75, lambda d: d.put_binary(b"part"))] * 3),
-    "empty-data": encode((0x75, lambda d: d.put_binary(b""))),
-    "value-string": encode((0x77, lambda d: d.put_string("text"))),
-    "value-null": encode((0x77, lambda d: d.put_null())),
-    "value-map": encode((0x77, lambda d: d.put_object({"a": [1, {"b": None}]}))),
-    "sequence": encode((0x76, lambda d: d.put_object([1, "two", 3.0])), (0x76, lambda d: d.put_object([]))),
-    "properties": bare_message(),
-}
 
 
 @pytest.mark.parametrize("mode", [SETTLED, 0], ids=["settled", "unsettled"])

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pika
 import pytest
+from proton import Delivery, Message, symbol, ulong
 
 import weft
+from interop.proton10 import Client10
+from interop.sections import BODIES, encode
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
 from weft.client.management import Management
 from weft.config import parse
@@ -18,19 +22,25 @@ from weft.federation.backoff import wait_ns
 LINE = ("client", "front", "mid", "core")
 
 
+async def _line(fabric: Nodes) -> weft.Node:
+    """Nodes one behind the other; what is published at the first reaches a queue at the last, which goes out."""
+    for name in LINE:
+        node = await fabric.add(name)
+        node.declare_exchange("events", "topic")
+    for here, there in zip(LINE[1:], LINE, strict=False):
+        fabric.link(here, there)
+        fabric.nodes[here].add_route("up", "dynamic", exchange="events")
+    core = fabric.nodes["core"]
+    core.declare_queue("q")
+    core.bind("events", "q", "#")
+    await until(lambda: keys(fabric.nodes["client"], "events") == {"#"})
+    return core
+
+
 async def test_a_message_says_by_which_nodes_it_came_and_keeps_its_cluster_id() -> None:
     """Three hops by direct links alone. What its publisher claims to be its way, all of it, hinders nothing."""
     async with Nodes() as fabric:
-        for name in LINE:
-            node = await fabric.add(name)
-            node.declare_exchange("events", "topic")
-        for here, there in zip(LINE[1:], LINE, strict=False):
-            fabric.link(here, there)
-            fabric.nodes[here].add_route("up", "dynamic", exchange="events")
-        core = fabric.nodes["core"]
-        core.declare_queue("q")
-        core.bind("events", "q", "#")
-        await until(lambda: keys(fabric.nodes["client"], "events") == {"#"})
+        core = await _line(fabric)
 
         def publish() -> None:
             parameters = pika.ConnectionParameters("127.0.0.1", fabric.nodes["client"].ports[0])
@@ -50,6 +60,35 @@ async def test_a_message_says_by_which_nodes_it_came_and_keeps_its_cluster_id() 
             assert properties.headers["x-weft-trace"] == list(LINE[:-1])
             assert properties.headers["x-weft-id"].startswith("client:")
             assert properties.cluster_id == "x"
+
+
+async def test_every_section_of_a_message_is_the_same_after_three_hops() -> None:
+    async with Nodes() as fabric:
+        core = await _line(fabric)
+        marked = encode((0x72, lambda d: d.put_object({symbol("x-opt-mine"): "kept"})))
+        footer = encode((0x78, lambda d: d.put_object({symbol("x-crc"): ulong(99)})))
+
+        def publish() -> None:
+            client = Client10(SimpleNamespace(host="127.0.0.1", port=fabric.nodes["client"].ports[0]))
+            sender = client.sender("events/k")
+            for body in BODIES.values():
+                assert client.send(sender, marked + body + footer) == Delivery.ACCEPTED
+            client.socket.close()
+
+        def read() -> list[bytes]:
+            client = Client10(SimpleNamespace(host="127.0.0.1", port=core.ports[0]))
+            receiver = client.receiver("q", credit=len(BODIES))
+            found = [client.receive_raw(receiver)[1] for _ in BODIES]
+            client.socket.close()
+            return found
+
+        await asyncio.to_thread(publish)
+        for got, body in zip(await asyncio.to_thread(read), BODIES.values(), strict=True):
+            assert got.endswith(body + footer)
+            message = Message()
+            message.decode(got)
+            assert message.annotations["x-opt-mine"] == "kept"
+            assert list(message.annotations["x-opt-weft-trace"]) == list(LINE[:-1])
 
 
 async def test_a_tree_balances_at_each_level_and_each_container_has_its_own_replies() -> None:
