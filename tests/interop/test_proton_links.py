@@ -18,8 +18,8 @@ from proton import Delivery, Endpoint, Link, Message
 from proton.reactor import AtLeastOnce, AtMostOnce
 from proton.utils import BlockingConnection
 
-from .proton10 import SETTLED, UNSETTLED, Client10, data
-from .support import publish, receive, shared_queue, take_all, wait_depth
+from .proton10 import MIXED, SETTLED, UNSETTLED, Client10, data
+from .support import depth, publish, receive, shared_queue, take_all, wait_depth, wait_until
 
 pytestmark = pytest.mark.weft_only
 Name = Callable[..., str]
@@ -302,12 +302,12 @@ def test_refused_delivery_becomes_a_dead_letter(
     assert buried.properties.headers["x-death"][0]["reason"] == "rejected"
 
 
+def second(link: Any) -> None:
+    link.rcv_settle_mode = Link.RCV_SECOND
+
+
 def test_second_settle_mode_settles_after_the_node(client10: Client10, channel: BlockingChannel, queue: str) -> None:
     fill(channel, queue, 1)
-
-    def second(link: Any) -> None:
-        link.rcv_settle_mode = Link.RCV_SECOND
-
     receiver = client10.receiver(queue, credit=1, mode=UNSETTLED, prepare=second)
     assert receiver.remote_rcv_settle_mode == Link.RCV_SECOND
     delivery, _ = client10.receive(receiver)
@@ -335,6 +335,39 @@ def test_unsettled_deliveries_come_back(connect10: Connect10, channel: BlockingC
     again = receive(channel, queue, 4)
     assert [each.body for each in again] == [b"0", b"1", b"2", b"3"]
     assert [each.method.redelivered for each in again] == [True, True, True, False]
+
+
+HAND_OFFS = {
+    # who settles, when the receiver dies: what is left in the queue
+    "at-most-once": (SETTLED, None, "on arrival", 0),
+    "at-least-once, before it decided": (UNSETTLED, None, "on arrival", 1),
+    "at-least-once, decided": (UNSETTLED, None, "when accepted", 0),
+    "in two steps, before it decided": (UNSETTLED, second, "on arrival", 1),
+    "in two steps, decided and answered": (UNSETTLED, second, "when accepted", 0),
+    "mixed, before it decided": (MIXED, None, "on arrival", 1),
+    "mixed, in two steps, decided": (MIXED, second, "when accepted", 0),
+}
+
+
+@pytest.mark.parametrize(("mode", "prepare", "dies", "left"), HAND_OFFS.values(), ids=HAND_OFFS)
+def test_who_has_a_message_when_its_receiver_dies(
+    connect10: Connect10, channel: BlockingChannel, queue: str, mode: int, prepare: Any, dies: str, left: int
+) -> None:
+    fill(channel, queue, 1)
+    client = connect10()
+    delivery, _ = client.receive(client.receiver(queue, credit=1, mode=mode, prepare=prepare))
+    assert delivery.settled == (mode == SETTLED)
+    if dies == "when accepted":
+        delivery.update(Delivery.ACCEPTED)
+        if prepare is None:
+            delivery.settle()
+        else:
+            client.wait(lambda: delivery.settled)
+        client.round_trip()
+    client.cut()
+    wait_until(channel.connection, lambda: channel.queue_declare(queue, passive=True).method.consumer_count == 0)
+    assert depth(channel, queue) == left
+    assert [each.method.redelivered for each in receive(channel, queue, left)] == [True] * left
 
 
 # --- sizes and sessions ---
