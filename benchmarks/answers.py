@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pika
-from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, medians, row
+from bench import Bench, Row, Run, Runs, medians, row
 
 import weft
 
@@ -41,13 +40,7 @@ def answers(bench: Bench, quick: bool) -> list[Row]:
 def _run(bench: Bench, count: int) -> Run:
     broker = bench.pool.shared("weft")
     bench.say("weft: answers of nodes and of consumers")
-    command = [sys.executable, __file__, str(broker.port), str(broker.pid), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise BenchError(f"answers: {done.stderr.strip().splitlines()[-1:]}")
-    bench.runs += 1
-    run: Run = json.loads(done.stdout)
-    return run
+    return bench.script(__file__, broker.port, broker.pid, count)
 
 
 def written(pid: int) -> int:

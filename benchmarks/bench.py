@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,19 @@ class Bench:
         run: Run = json.loads(done.stdout)
         if run.get("missing"):
             raise BenchError(f"{' '.join(command)}: {run['missing']:.0f} messages did not arrive")
+        return run
+
+    def script(self, path: str | Path, *words: object, env: Mapping[str, str] | None = None) -> Run:
+        """One run of a program in Python, which prints its figures as JSON."""
+        command = [sys.executable, str(path), *map(str, words)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env=env)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{' '.join(command)}: no end after {RUN_TIMEOUT_S:.0f} s") from None
+        if done.returncode:
+            raise BenchError(f"{' '.join(command[1:])}: {done.stderr.strip().splitlines()[-1:]}")
+        self.runs += 1
+        run: Run = json.loads(done.stdout)
         return run
 
     def turns(self, runners: Mapping[str, Callable[[], Run]], each: int = 1) -> Runs:

@@ -8,7 +8,6 @@ Rule: what a client costs is its own CPU time per message; rates depend on the n
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -102,22 +101,12 @@ def _rows(sent: Runs, received: Runs, asked: Runs, memory: Runs) -> list[Row]:
 
 def _run(bench: Bench, library: str, task: str, port: int, count: int) -> Run:
     bench.say(f"{library}: {task} {count}")
-    return _json_of(bench, f"{library} {task}", [sys.executable, str(LOAD), library, task, str(port), str(count)])
+    return bench.script(LOAD, library, task, port, count)
 
 
 def _embedded(bench: Bench, count: int) -> Run:
     bench.say(f"weft: embedded {count}")
-    command = [sys.executable, str(LOAD.with_name("embedded.py")), str(count)]
-    return _json_of(bench, "weft embedded", command, os.environ | SMALL)
-
-
-def _json_of(bench: Bench, what: str, command: list[str], env: dict[str, str] | None = None) -> Run:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False, env=env)
-    if done.returncode:
-        raise BenchError(f"{what}: {done.stderr.strip().splitlines()[-1:]}")
-    bench.runs += 1
-    run: Run = json.loads(done.stdout)
-    return run
+    return bench.script(LOAD.with_name("embedded.py"), count, env=os.environ | SMALL)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Runs, medians, row
+from bench import Bench, Row, Runs, medians, row
 
 SERVICES = 1_300
 SERVICES_PER_CLIENT = 100
@@ -35,12 +35,7 @@ def conversations(bench: Bench, quick: bool) -> list[Row]:
     runs: Runs = {"weft": []}
     for _ in range(bench.repetitions):
         bench.say("weft: conversations over mutual TLS")
-        command = [sys.executable, __file__, str(SERVICES // 10 if quick else SERVICES)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
-        if done.returncode:
-            raise BenchError(f"conversations: {done.stderr.strip().splitlines()[-1:]}")
-        runs["weft"].append(json.loads(done.stdout))
-        bench.runs += 1
+        runs["weft"].append(bench.script(__file__, SERVICES // 10 if quick else SERVICES))
     found = {key: medians(runs, key)["weft"] for key in runs["weft"][0]}
     fewer, sooner = found["resumed_bytes"] < found["whole_bytes"], found["resumed_ms"] < found["whole_ms"]
     met = found["reuse"] > 95 and found["resumed"] == 100

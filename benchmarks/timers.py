@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
 import sys
 import time
 
-from bench import RUN_TIMEOUT_S, Bench, BenchError, Row, Run, Runs, medians, row
+from bench import Bench, Row, Run, Runs, medians, row
 
 import weft
 
@@ -29,9 +28,10 @@ LATE_MS_MAX = 1.0
 
 def timers(bench: Bench, quick: bool) -> list[Row]:
     """A fresh node: what waits would be in the way of others."""
-    runs: Runs = {"weft": [_run(bench, WAITING // 10 if quick else WAITING) for _ in range(bench.repetitions)]}
+    waiting = WAITING // 10 if quick else WAITING
+    runs: Runs = {"weft": [_run(bench, waiting) for _ in range(bench.repetitions)]}
     late = medians(runs, "p99 ms")["weft"]
-    what = f"how late a delayed message is, {WAITING:,} waiting, under load, p50"
+    what = f"how late a delayed message is, {waiting:,} waiting, under load, p50"
     return [
         row(what, "ms", runs, "p50 ms"),
         row("  99 %", "ms", runs, "p99 ms", target="< 1 ms", met=late < LATE_MS_MAX),
@@ -41,13 +41,7 @@ def timers(bench: Bench, quick: bool) -> list[Row]:
 def _run(bench: Bench, waiting: int) -> Run:
     bench.say(f"weft: {waiting:,} timers")
     with bench.pool.fresh("weft") as broker:
-        command = [sys.executable, __file__, str(broker.port), str(waiting)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise BenchError(f"timers: {done.stderr.strip().splitlines()[-1:]}")
-    bench.runs += 1
-    run: Run = json.loads(done.stdout)
-    return run
+        return bench.script(__file__, broker.port, waiting)
 
 
 async def measure(port: int, waiting: int) -> Run:

@@ -22,6 +22,13 @@ const MESSAGE: u32 = 5;
 const REFUSED: u32 = 6;
 const CLOSED: u32 = 7;
 
+/// Verdicts; the numbers of the header.
+const ACCEPTED: u32 = 1;
+const RELEASED: u32 = 2;
+const REJECTED: u32 = 3;
+const FAILED: u32 = 4;
+const UNKNOWN: u32 = 5;
+
 const NO_LINK: u32 = u32::MAX;
 const NO_MESSAGE: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
@@ -140,11 +147,11 @@ fn said(ending: &Ending) -> String {
 
 fn word(verdict: &Verdict) -> (u32, String) {
     match verdict {
-        Verdict::Accepted => (1, String::new()),
-        Verdict::Released => (2, String::new()),
-        Verdict::Rejected(ending) => (3, said(ending)),
-        Verdict::Modified { .. } => (4, String::new()),
-        Verdict::Declared(_) | Verdict::Unknown | Verdict::Lost(_) => (5, String::new()),
+        Verdict::Accepted => (ACCEPTED, String::new()),
+        Verdict::Released => (RELEASED, String::new()),
+        Verdict::Rejected(ending) => (REJECTED, said(ending)),
+        Verdict::Modified { .. } => (FAILED, String::new()),
+        Verdict::Declared(_) | Verdict::Unknown | Verdict::Lost(_) => (UNKNOWN, String::new()),
     }
 }
 
@@ -318,12 +325,13 @@ pub unsafe extern "C" fn weft_send(
     durable: c_int,
 ) -> u64 {
     let client = client!(client, NO_MESSAGE);
-    let mut message = Vec::with_capacity(size + 32);
+    // SAFETY: the caller's bytes.
+    let data = unsafe { bytes(data, size) };
+    let mut message = Vec::with_capacity(data.len() + 32);
     if durable != 0 {
         Header { durable: true, ..Header::default() }.encode(&mut message);
     }
-    // SAFETY: the caller's bytes.
-    sections::put_data(&mut message, unsafe { bytes(data, size) });
+    sections::put_data(&mut message, data);
     client.native.send(link, message, Manner::default(), None).unwrap_or(NO_MESSAGE)
 }
 
@@ -332,9 +340,9 @@ pub unsafe extern "C" fn weft_send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_settle(client: *mut WeftClient, link: u32, number: u64, verdict: u32) {
     let verdict = match verdict {
-        1 => Verdict::Accepted,
-        3 => Verdict::Rejected(Ending::default()),
-        4 => Verdict::Modified { failed: true, undeliverable_here: false },
+        ACCEPTED => Verdict::Accepted,
+        REJECTED => Verdict::Rejected(Ending::default()),
+        FAILED => Verdict::Modified { failed: true, undeliverable_here: false },
         _ => Verdict::Released,
     };
     client!(client).native.settle(link, number, number, &verdict, None);

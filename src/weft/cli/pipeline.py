@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.options import at_least_one
-from weft.model.errors import ConfigError, Unavailable, WeftError
+from weft.model.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,10 +102,6 @@ def run(options: argparse.Namespace) -> int:
         return {"run": _run, "report": _report, "tier": _tier, "replay": _replay}[options.part](options)
     except ImportError as error:
         raise ConfigError(f"the pipeline needs Spark: pip install 'weft[spark]' ({error})") from None
-    except ConfigError:
-        raise
-    except WeftError as error:
-        raise Unavailable(str(error)) from None
 
 
 def _source(options: argparse.Namespace) -> dict[str, str]:

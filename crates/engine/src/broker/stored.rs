@@ -20,7 +20,8 @@ use crate::record;
 use crate::stream::Stream;
 use crate::timers::Due;
 
-/// Bytes read from disk with one message, on the average: what is read at a time is bounded by both.
+/// Bytes read from disk with one message, on the average: what is read at a time is bounded by both, so
+/// that with the block it begins in and the one it ends in it fits a large page (decision 0071).
 const FETCH_BYTES_EACH: usize = 1_990;
 
 /// Bytes on their way to the disk beyond which publishers wait for it.
