@@ -68,8 +68,7 @@ COMMANDS = {
 }
 
 
-ABSENT = """nobody listens there; start a node by `weft up`, name another by --url or WEFT_URL, \
-or wait for it by --wait-for-node S"""
+ABSENT = "nobody listens there; start a node by `weft up`, or name another by --url or WEFT_URL"
 EXIT_CODES = "exit codes: 0 done, 1 failed (the node said no, or is not there), 2 wrong use, or no node came up"
 
 
