@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import peers
+from client.test_recovery import Life
 from weft.client import Message, sync
+from weft.client.sync.management import Management
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,27 @@ def test_who_interrupts_or_reads_no_more_is_told_nothing(url: str) -> None:
         request.send_signal(signal.SIGINT)
         assert request.communicate(timeout=50) == ("", "")
     assert request.returncode == 130
+
+
+@pytest.mark.parametrize("words", [("receive", "patient"), ("ctl", "watch"), ("tap", "amq.topic/#")])
+def test_who_waits_is_told_that_the_node_is_gone_and_back(words: tuple[str, ...], tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    command = [sys.executable, "-m", "weft", *words, "--url", life.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        with sync.connect(life.url) as fabric:
+            connections = Management(fabric)
+            while len(connections.query("connection")) < 2:
+                pass
+        life.kill()
+        lost = waiting.stderr.readline()
+        life.start()
+        back = waiting.stderr.readline()
+        waiting.terminate()
+    life.kill()
+    assert lost.startswith(f"connection lost: {life.url}: "), lost
+    assert lost.endswith("; trying again\n")
+    assert back == f"connected to {life.url} again\n"
 
 
 def test_a_bench_tells_rates(url: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -70,6 +71,7 @@ async def _run(options: argparse.Namespace) -> int:
             await view.look(console.height)
             console.print(screen.draw())
             return 0
+        logging.getLogger("weft.client").setLevel(logging.ERROR)  # the screen itself tells of a node that is gone
         with _pressed() as keys, Live(screen.draw(), console=console, screen=True, auto_refresh=False) as live:
             async for key in _moments(keys, options.pause):
                 if key == END:

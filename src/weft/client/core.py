@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import ssl
 import threading
@@ -44,6 +45,7 @@ from weft.net.resumption import dialling, is_resumed, remember
 if TYPE_CHECKING:
     from weft.client.signing import Signer
 
+LOG = logging.getLogger("weft.client")
 DIAL_TIMEOUT_S = 10.0
 """Time one target has from the first packet to an open connection."""
 STEADY_S = 1.0
@@ -292,6 +294,8 @@ class Core:
         self.on_signals(self.machine.lost() & ~OUTPUT)
         for link in list(self.links.values()):
             link.on_lost()
+        if was_open and not self.is_closed:
+            LOG.warning("connection lost: %s; trying again", self.error or self.target)
         if was_open and self._on_state is not None:
             self._on_state(False)
 
@@ -464,6 +468,8 @@ class Core:
         if self._transport is not None and self.target is not None:
             remember(self._transport, f"{self.target.host}:{self.target.port}")
             self._reader.open(self._transport)
+        if self.connections > 1:
+            LOG.warning("connected to %s again", self.target)
         if self._on_state is not None:
             self._on_state(True)
 
