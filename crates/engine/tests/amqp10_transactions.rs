@@ -324,26 +324,43 @@ fn whoever_leaves_gives_back_what_was_acquired() {
     }
 }
 
+/// A receiver of queue `a` on a session of its own, with credit for one; the control link is on channel 0.
+fn on_own_session(node: &mut Node, peer: &mut Peer, properties: Option<Map<'_>>) -> Vec<Got> {
+    peer.begin(node, 1);
+    let source = Some(Source { address: Some("a"), ..Source::default() });
+    peer.call(node, 1, &Attach { name: "r", handle: 0, role: Role::Receiver, source, ..Attach::default() });
+    let flow = Flow { incoming_window: 100, outgoing_window: 100, handle: Some(0), ..Flow::default() };
+    deliveries(&peer.call(node, 1, &Flow { link_credit: Some(1), properties, ..flow }))
+}
+
 #[test]
 fn a_session_that_reuses_a_number_has_nothing_of_the_one_before() {
     let (mut node, mut peer, transaction) = acquiring(SenderSettleMode::Unsettled);
-    // The control link is on channel 0; the receiver on a session of its own.
-    peer.begin(&mut node, 1);
-    let source = Some(Source { address: Some("a"), ..Source::default() });
-    let attach = Attach { name: "r", handle: 0, role: Role::Receiver, source, ..Attach::default() };
     let mut properties = MapBuf::new();
     properties.put(Value::Symbol("txn-id"), Value::Binary(&transaction));
-    let flow =
-        Flow { incoming_window: 100, outgoing_window: 100, handle: Some(0), link_credit: Some(1), ..Flow::default() };
-    peer.call(&mut node, 1, &attach);
-    peer.call(&mut node, 1, &Flow { properties: Some(properties.as_map()), ..flow });
+    on_own_session(&mut node, &mut peer, Some(properties.as_map()));
     peer.call(&mut node, 1, &End::default());
-    peer.begin(&mut node, 1);
-    peer.call(&mut node, 1, &attach);
-    let got = deliveries(&peer.call(&mut node, 1, &flow));
-    assert_eq!(got.len(), 1);
+    assert_eq!(on_own_session(&mut node, &mut peer, None).len(), 1);
     assert_eq!(discharge(&mut node, &mut peer, &transaction, true), "accepted");
     assert_eq!(node.queue("a"), (3, 1, 2));
+}
+
+#[test]
+fn the_end_of_a_transaction_is_not_told_to_a_session_that_came_later() {
+    for fail in [false, true] {
+        let (mut node, mut peer, txn_id) = acquiring(SenderSettleMode::Unsettled);
+        let before = on_own_session(&mut node, &mut peer, None);
+        let state = TransactionalState { txn_id: &txn_id, outcome: Some(Outcome::Accepted) };
+        let (role, state) = (Role::Receiver, Some(DeliveryState::Transactional(state)));
+        peer.call(&mut node, 1, &Disposition { role, first: before[0].id, state, ..Disposition::default() });
+        peer.call(&mut node, 1, &End::default());
+        let after = on_own_session(&mut node, &mut peer, None);
+        assert_eq!((after[0].id, after[0].data()), (before[0].id, &b"2"[..]), "the same id, another message");
+        let ended = Discharge { txn_id: &txn_id, fail };
+        let said = request(&mut node, &mut peer, TransactionRequest::Discharge(ended));
+        assert_eq!(said.iter().filter(|said| said.channel == 1 && said.name() == "disposition").count(), 0);
+        assert_eq!(node.queue("a"), (2 + usize::from(fail), 1, 2));
+    }
 }
 
 #[test]

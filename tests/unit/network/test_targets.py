@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from unit.network.fabric import Nodes, flowing, take, until
+import weft
+from unit.network.fabric import Nodes, flowing, ready, take, until
 from weft.server import Node
 from weft.store import ResourcePolicy
 
@@ -67,3 +68,22 @@ async def test_it_holds_for_what_is_made_later_and_waits_for_its_link() -> None:
         assert (await take(there, "read", 1))[0].body == b"n"
         here.delete_queue("orders")
         await until(lambda: routes(here) == [("out", "news")])
+
+
+async def test_an_address_is_a_queue_a_topic_or_another_node_and_who_sends_cannot_tell() -> None:
+    async with Nodes() as fabric:
+        here, there = await fabric.add("here"), await fabric.add("there")
+        for node, queue in ((here, "kept"), (here, "onward"), (there, "onward"), (here, "reader"), (here, "other")):
+            node.declare_queue(queue)
+        here.declare_exchange("topic", "fanout")
+        for queue in ("reader", "other"):
+            here.bind("topic", queue, "")
+        fabric.link("here", "there", name="out")
+        set_policy(here, "^onward$", target="out")
+        await until(lambda: flowing(here))
+        async with weft.connect(fabric.url("here")) as client:
+            for address in ("kept", "topic", "onward"):
+                await client.send(address, "x")
+        assert (ready(here, "kept"), ready(here, "reader"), ready(here, "other")) == (1, 1, 1)
+        assert len(await take(there, "onward", 1)) == 1
+        assert ready(here, "onward") == 0

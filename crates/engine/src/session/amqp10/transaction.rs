@@ -10,6 +10,7 @@ use weft_wire::amqp10::{
     Discharge, Flow, Outcome as WireOutcome, Prepare, Resolve, TransactionRequest, TransactionalState, condition,
 };
 
+use super::channel::Channel;
 use super::flow::TRANSACTION;
 use super::incoming::Delivery;
 use super::link::Link;
@@ -295,11 +296,11 @@ impl Session {
         for finished in &transaction.published {
             publish::route(broker, finished);
         }
-        for retired in transaction.retired {
-            settle_held(broker, retired.held, &retired.decision);
-            if !retired.settled {
-                self.tell_settled(io, retired.number, retired.id);
+        for Retired { number, id, held, decision, settled, .. } in transaction.retired {
+            if !settled {
+                self.tell_settled(io, (number, id), &held);
             }
+            settle_held(broker, held, &decision);
         }
         broker.commit();
         broker.totals.committed += 1;
@@ -331,13 +332,13 @@ impl Session {
         prepared.bytes = transaction.bytes;
         prepared.posts = transaction.published.into_iter().map(|finished| finished.promised(broker)).collect();
         for Retired { number, id, held, decision, settled, .. } in transaction.retired {
+            if !settled {
+                self.tell_settled(io, (number, id), &held);
+            }
             let stored = broker.queues.get(held.queue).filter(|_| held.entry.stored);
             let (queue_no, position) = (stored.map_or(0, |queue| queue.settings.number), held.entry.position);
             let (queue, outcome) = (Some(held.queue), decision.outcome());
             prepared.holds.push(Hold { queue, queue_no, position, outcome, entry: Some(held.entry) });
-            if !settled {
-                self.tell_settled(io, number, id);
-            }
         }
         io.direct &= broker.store.is_none();
         match broker.prepare(asked.global_id, prepared) {
@@ -355,9 +356,7 @@ impl Session {
         let Some(transaction) = self.take_transaction(id) else { return };
         broker.totals.rolled_back += 1;
         for Retired { number, id, held, settled, acquired, .. } in transaction.retired {
-            let is_there = |link: &mut Link| matches!(link, Link::Out(outlet) if outlet.number == held.link);
-            let channel = self.channel(number).filter(|_| !settled && !acquired);
-            match channel.and_then(|channel| channel.link(held.handle).is_some_and(is_there).then_some(channel)) {
+            match self.channel_of(number, &held).filter(|_| !settled && !acquired) {
                 Some(channel) => channel.unsettled.restore(id, held),
                 None => self.undo(io, broker, (number, id), held, settled),
             }
@@ -373,8 +372,9 @@ impl Session {
 
     /// Gives a delivery back to its queue, and tells the peer that it is over.
     fn undo(&mut self, io: &mut Io, broker: &mut Broker, (number, id): (u16, u32), held: Held, settled: bool) {
-        if !self.abort(io, (number, held.handle), id) && !settled {
-            self.tell_settled(io, number, id);
+        let is_there = self.channel_of(number, &held).is_some();
+        if is_there && !self.abort(io, (number, held.handle), id) && !settled {
+            self.tell_settled(io, (number, id), &held);
         }
         // Somebody tried and did not get to the end: that is a failed delivery.
         broker.settle(held.queue, held.entry, Outcome::Returned { failed: true });
@@ -386,11 +386,19 @@ impl Session {
         ids.into_iter().for_each(|id| self.roll_back(io, broker, id));
     }
 
-    fn tell_settled(&mut self, io: &mut Io, number: u16, id: u32) {
-        if let Some(channel) = self.channel(number).filter(|channel| !channel.ending) {
+    fn tell_settled(&mut self, io: &mut Io, (number, id): (u16, u32), held: &Held) {
+        if let Some(channel) = self.channel_of(number, held) {
             channel.report(io, number, Told::settled(id));
             self.owe(number);
         }
+    }
+
+    /// The session of a delivery, if its link is still there. A later session may have the same number, and deliveries
+    /// with the same ids: it must not hear of this one.
+    fn channel_of(&mut self, number: u16, held: &Held) -> Option<&mut Channel> {
+        let is_there = |link: &mut Link| matches!(link, Link::Out(outlet) if outlet.number == held.link);
+        let channel = self.channel(number)?;
+        channel.link(held.handle).is_some_and(is_there).then_some(channel)
     }
 }
 
