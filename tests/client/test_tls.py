@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 import weft
 from weft.client import Message
 from weft.client.pool import Pool
-from weft.config import Configuration, Listen, Permission, User
+from weft.config import Configuration, Listen, Permission, Settings, User
 from weft.model.errors import ConfigError
 from weft.net.endpoint import Endpoint
 from weft.net.resumption import is_resumed, remember
@@ -120,6 +120,21 @@ async def test_a_certificate_is_a_login(
             await weft.connect(url, tls=authority.trusting(*stranger.sign("ada")), timeout_s=2).open()
         async with weft.connect(f"amqps://guest:guest@127.0.0.1:{node.ports[0]}", tls=authority.trusting()) as fabric:
             await fabric.send("tls", "by password")
+
+
+async def test_every_way_to_log_in_over_tls_1_3(authority: Authority, certificate: tuple[Path, Path]) -> None:
+    place = Listen(Endpoint("127.0.0.1", 0), *certificate, authority.certificate)
+    ada, may = User("ada", "lovelace"), Permission("ada", configure=".*", write=".*", read=".*")
+    rules = Configuration(listen=(place,), settings=Settings(scram=True), users=(ada,), permissions=(may,))
+    modern = authority.trusting(*authority.sign("ada"))
+    modern.minimum_version = ssl.TLSVersion.TLSv1_3
+    async with weft.Node(configuration=rules) as node:
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "EXTERNAL"):
+            url = f"amqps://ada:lovelace@127.0.0.1:{node.ports[0]}?mechanism={mechanism}"
+            async with weft.connect(url, tls=modern) as fabric:
+                await fabric.send("tls", mechanism)
+                [peer] = [peer for _, peer in node.management.peers.items()]
+                assert (peer.user, peer.mechanism) == ("ada", mechanism)
 
 
 @asynccontextmanager

@@ -27,11 +27,11 @@ def queue(channel: BlockingChannel, name: Name) -> str:
     return shared_queue(channel, name("queue"))
 
 
-def filtered(kind: str, value: Any, *, code: int | None = None) -> Callable[[Any], None]:
+def filtered(kind: str | int, value: Any) -> Callable[[Any], None]:
     """Set one source filter, named by its symbol or by its registered code."""
 
     def prepare(link: Any) -> None:
-        descriptor = symbol(f"apache.org:{kind}") if code is None else ulong(code)
+        descriptor = symbol(f"apache.org:{kind}") if isinstance(kind, str) else ulong(kind)
         link.source.filter.put_dict({symbol("filter"): Described(descriptor, value)})
 
     return prepare
@@ -201,7 +201,7 @@ def test_selector_on_a_queue(
 
 def test_selector_by_its_code(client10: Client10, queue: str) -> None:
     coloured(client10, queue)
-    receiver = client10.receiver(queue, credit=10, prepare=filtered("", "weight = 9", code=0x0000468C00000004))
+    receiver = client10.receiver(queue, credit=10, prepare=filtered(0x0000468C00000004, "weight = 9"))
     assert client10.take(receiver, 1) == [b"3"]
 
 
@@ -215,11 +215,13 @@ def test_bad_selector_is_refused(client10: Client10, queue: str) -> None:
     [
         ("amq.topic", "legacy-amqp-topic-binding:string", "{0}.*.red", ["{0}.a.red"]),
         ("amq.topic", "legacy-amqp-topic-binding:string", "{0}.#", ["{0}.a.red", "{0}.a.blue", "{0}"]),
+        ("amq.topic", 0x0000468C00000001, "{0}.*.red", ["{0}.a.red"]),
         ("amq.direct", "legacy-amqp-direct-binding:string", "{0}.a.blue", ["{0}.a.blue"]),
+        ("amq.direct", 0x0000468C00000000, "{0}.a.blue", ["{0}.a.blue"]),
     ],
 )
 def test_binding_filter_on_an_exchange(
-    client10: Client10, name: Name, exchange: str, kind: str, key: str, expected: list[str]
+    client10: Client10, name: Name, exchange: str, kind: str | int, key: str, expected: list[str]
 ) -> None:
     stem = name()
     receiver = client10.receiver(f"/exchanges/{exchange}", credit=10, prepare=filtered(kind, key.format(stem)))

@@ -1,8 +1,8 @@
-"""rhea, the AMQP 1.0 client of Node.js, against the broker under test.
+"""Clients of Node.js against the broker under test: rhea over AMQP 1.0, and amqplib over 0-9-1.
 
-Owns the installation of the library (into the build folder, from the lock file) and one run of Node.js per scenario.
-The scenarios themselves are JavaScript, in `node/scenarios.js`; each gets an empty queue and prints "ok" or the
-reason. Skipped only where Node.js is not installed.
+Owns the installation of the libraries (into the build folder, from the lock file) and one run of Node.js per scenario.
+The scenarios themselves are JavaScript, in `node`; each prints "ok" or the reason. Skipped only where Node.js is not
+installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ BUILD = Path(__file__).parents[2] / "build" / "interop-node"
 SCENARIOS = re.findall(r"^  async (\w+)\(", (HERE / "scenarios.js").read_text(), re.MULTILINE)
 
 pytestmark = [
-    pytest.mark.weft_only,
     pytest.mark.peers,
     pytest.mark.timeout(120),
     pytest.mark.skipif(shutil.which("npm") is None, reason="Node.js is not installed (apt-get install nodejs npm)"),
@@ -40,13 +39,13 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def installed() -> Path:
-    """The folder with rhea in it; filled once per lock file."""
+    """The folder with the libraries in it; filled once per lock file."""
     lock = (HERE / "package-lock.json").read_bytes()
     stamp = BUILD / f"installed-{hashlib.sha256(lock).hexdigest()[:16]}"
     with peers.fetching():
         if not stamp.exists():
             _install(stamp)
-    for file in ("scenarios.js", "websocket.js"):
+    for file in ("scenarios.js", "websocket.js", "amqplib.js"):
         shutil.copy(HERE / file, BUILD)
     return BUILD
 
@@ -61,6 +60,7 @@ def _install(stamp: Path) -> None:
     stamp.touch()
 
 
+@pytest.mark.weft_only
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_rhea(broker: Any, channel: BlockingChannel, name: Callable[..., str], installed: Path, scenario: str) -> None:
     queue = shared_queue(channel, name())
@@ -69,6 +69,13 @@ def test_rhea(broker: Any, channel: BlockingChannel, name: Callable[..., str], i
     assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stdout + done.stderr
 
 
+def test_amqplib(broker: Any, name: Callable[..., str], installed: Path) -> None:
+    command = ["node", str(installed / "amqplib.js"), broker.url, name()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stdout + done.stderr
+
+
+@pytest.mark.weft_only
 async def test_rhea_over_websocket(installed: Path) -> None:
     configuration = parse('[http]\naddress = "127.0.0.1:0"')
     async with weft.Node(name="web", configuration=configuration) as node:

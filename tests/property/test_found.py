@@ -7,9 +7,12 @@ uses.
 from __future__ import annotations
 
 from pamqp import commands
+from proton import Delivery, Described, Message, ulong
 
 from property.node import Node
 from property.peer091 import Peer091
+from property.peer10 import Peer10
+from property.test_transactions import DECLARE, DISCHARGE
 
 MS = 1_000_000
 
@@ -88,3 +91,34 @@ def test_each_dead_letter_is_weighed_alone() -> None:
         died = [peer.get(channel, "last") for _ in range(2)]
         reasons = [one.properties.headers["x-death"][0]["reason"] for one in died if one is not None]
         assert reasons == ["maxlen", "expired"]
+
+
+def test_a_publisher_is_answered_whatever_became_of_an_earlier_session_of_its_consumer() -> None:
+    """A transaction outlives a session in which it retired a delivery; a later session has the same number, and in it a
+    delivery of the same id. Its consumer must not be told that this one is settled: it would say no more of it, and who
+    published it would wait for ever.
+    """
+    with Node() as node:
+        maker, peer, publisher = Peer091(node), Peer10(node), Peer10(node)
+        maker.declare_queue(maker.open_channel(), "q", {"x-ack": "end-to-end"})
+        sender = publisher.sender(publisher.session(), "publisher", "q")
+        control = peer.coordinator("control")
+        declared = peer.send(control, Message(Described(ulong(DECLARE), [None])).encode())
+        transaction = bytes(declared.remote.data[0])
+        first = publisher.send(sender, b"\x00\x53\x75\xa0\x01a")
+        session = peer.session()
+        receiver = peer.receiver(session, "first", "q")
+        peer.flow(receiver, 1)
+        [(delivery, _)] = peer.take(receiver)
+        peer.decide_in(transaction, delivery, Delivery.ACCEPTED)
+        peer.sync()
+        session.close()
+        peer.sync()
+        second = publisher.send(sender, b"\x00\x53\x75\xa0\x01b")
+        receiver = peer.receiver(peer.session(), "second", "q")
+        peer.flow(receiver, 1)
+        [(delivery, _)] = peer.take(receiver)
+        peer.send(control, Message(Described(ulong(DISCHARGE), [transaction, False])).encode())
+        peer.settle(delivery, Delivery.ACCEPTED)
+        publisher.sync()
+        assert (first.remote_state, second.remote_state) == (Delivery.ACCEPTED, Delivery.ACCEPTED)
