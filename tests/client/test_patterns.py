@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -52,6 +53,21 @@ async def test_transient_requests_are_settled_with_their_replies(fabric: weft.Fa
     await upper.stop()
     # Nothing of all that is left behind.
     assert await fabric.receive("transient").next(0.05) is None
+
+
+async def test_a_service_that_waits_costs_nothing(fabric: weft.Fabric) -> None:
+    """Nobody polls, neither the client nor the node, which is in this process too."""
+
+    @fabric.service("idle")
+    async def idle(request: Message) -> object:
+        return request.body
+
+    await idle.start()
+    assert (await fabric.request("idle", 1, timeout_s=30)).body == 1
+    before_s = time.process_time()
+    await asyncio.sleep(0.5)  # what is measured is that nothing happens in this time
+    assert time.process_time() - before_s < 0.025
+    await idle.stop()
 
 
 async def test_plain_functions_serve_too(fabric: weft.Fabric, other: weft.Fabric) -> None:
