@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from weft.client import Message
+from weft.model.errors import LocalProtocolError
 
 
 @pytest.fixture
@@ -338,3 +339,16 @@ async def test_addresses_can_be_made_by_the_node(fabric: weft.Fabric) -> None:
         await fabric.send("browsed", "skip", headers={"n": 2})
         await fabric.send("browsed", "see", headers={"n": 1})
         assert (await anext(browsed)).data == b"see"
+
+
+async def test_sessions_come_and_go_without_end(fabric: weft.Fabric) -> None:
+    await fabric.send_many("in", ["first"])
+    stale = fabric.session()
+    await stale.close()
+    for _ in range(300):  # more than there may be at a time
+        async with fabric.session() as session:
+            async with session.transaction() as txn:
+                await txn.send(session.sender("out"), "x")
+            await stale.close()  # its number is another's now
+    with pytest.raises(LocalProtocolError):
+        stale.sender("out")

@@ -180,27 +180,36 @@ impl Client {
 
     // sessions and links
 
-    /// One more session; number 0 is always there.
+    /// One more session; number 0 is always there. The number of one that was given back by `end` is used again.
     pub fn begin(&mut self) -> Result<u16, Mistake> {
-        if self.sessions.len() >= usize::from(self.limits.sessions_max) {
+        let free = |session: &Session| session.given_back && session.stage == SessionStage::Ended;
+        let number = self.sessions.iter().position(free).unwrap_or(self.sessions.len());
+        if number >= usize::from(self.limits.sessions_max) {
             return Err(Mistake::Limit("sessions_max"));
         }
-        let number = self.sessions.len() as u16;
-        self.sessions.push(Session::new(self.limits.session_window));
+        let session = Session::new(self.limits.session_window);
+        match self.sessions.get_mut(number) {
+            Some(ended) => *ended = session,
+            None => self.sessions.push(session),
+        }
+        let number = number as u16;
         if self.is_open() {
             self.write_begin(number);
         }
         Ok(number)
     }
 
-    /// Ends a session and its links.
+    /// Ends a session and its links; its number may mean another from now on.
     pub fn end(&mut self, session: u16) -> Result<u32, Mistake> {
         self.write_due();
         let Some(known) = self.sessions.get_mut(usize::from(session)) else {
             return Err(Mistake::NoSuchSession(session));
         };
         let is_begun = matches!(known.stage, SessionStage::Begun | SessionStage::Beginning);
-        known.stage = if is_begun { SessionStage::Ending } else { SessionStage::Ended };
+        known.given_back = session > 0;
+        if known.stage != SessionStage::Ending {
+            known.stage = if is_begun { SessionStage::Ending } else { SessionStage::Ended };
+        }
         if is_begun {
             encode(&mut self.out, session, &weft_wire::amqp10::End::default());
         }
@@ -452,7 +461,7 @@ impl Client {
         let Some(link) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
         self.links_open -= 1;
         if let Some(session) = self.sessions.get_mut(usize::from(link.session)) {
-            session.free_handle(link.handle);
+            session.free_handle(link.handle, index);
             session.remote.retain(|_, known| *known != index);
         }
         self.events.push(Event::Detached { link: index, ending });

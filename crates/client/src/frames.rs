@@ -172,8 +172,9 @@ impl Client {
     fn on_flow(&mut self, channel: u16, flow: &Flow<'_>) -> Result<(), Ending> {
         let number = self.session_of(channel)?;
         let session = &mut self.sessions[usize::from(number)];
-        let next = flow.next_incoming_id.unwrap_or(0);
-        session.remote_window = next.wrapping_add(flow.incoming_window).wrapping_sub(session.next_outgoing_id);
+        // What the peer had not seen when it wrote this is on its way; a window that has shrunk is none at all.
+        let on_its_way = session.next_outgoing_id.wrapping_sub(flow.next_incoming_id.unwrap_or(0));
+        session.remote_window = flow.incoming_window.saturating_sub(on_its_way);
         let index = flow.handle.and_then(|handle| session.remote.get(&handle).copied());
         for blocked in std::mem::take(&mut session.blocked) {
             self.mark_dirty(blocked);

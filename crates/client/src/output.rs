@@ -196,6 +196,15 @@ fn write_transfers(
     while out.len() < OUTPUT_BYTES && session.remote_window > 0 && sender.is_ready() {
         let (offset, mut delivery_id) = (sender.offset, sender.delivery_id);
         let Some((number, message)) = sender.next() else { break };
+        session.next_outgoing_id = session.next_outgoing_id.wrapping_add(1);
+        session.remote_window -= 1;
+        if offset > 0 && message.done {
+            // Given up in the middle: the peer must not take what it has for the whole.
+            let delivery_id = Some(delivery_id);
+            encode(out, channel, &Transfer { handle, delivery_id, aborted: true, ..Transfer::default() });
+            sender.sent_whole();
+            continue;
+        }
         let rest = message.bytes.get(offset..).unwrap_or(&[]);
         let part = rest.get(..frame_max - TRANSFER_HEAD_BYTES).unwrap_or(rest);
         let more = part.len() < rest.len();
@@ -210,8 +219,6 @@ fn write_transfers(
         out.extend_from_slice(part);
         end_frame(out, mark);
         let next = offset + part.len();
-        session.next_outgoing_id = session.next_outgoing_id.wrapping_add(1);
-        session.remote_window -= 1;
         if more {
             (sender.offset, sender.delivery_id) = (next, delivery_id);
         } else {

@@ -82,6 +82,8 @@ struct Sent {
 /// What a session remembers.
 pub(crate) struct Session {
     pub stage: Stage,
+    /// Whoever began it ended it, and speaks of it no more.
+    pub given_back: bool,
     /// The peer's channel.
     pub remote_channel: Option<u16>,
     pub next_outgoing_id: u32,
@@ -109,6 +111,7 @@ impl Session {
     pub(crate) fn new(window: u32) -> Self {
         Self {
             stage: Stage::Wanted,
+            given_back: false,
             remote_channel: None,
             next_outgoing_id: 0,
             remote_window: 0,
@@ -137,9 +140,9 @@ impl Session {
         Some(handle)
     }
 
-    /// The link of a handle is gone.
-    pub(crate) fn free_handle(&mut self, handle: u32) {
-        if let Some(slot) = self.handles.get_mut(handle as usize) {
+    /// A link is gone; what it calls its handle may be another's, if it never got one.
+    pub(crate) fn free_handle(&mut self, handle: u32, link: u32) {
+        if let Some(slot) = self.handles.get_mut(handle as usize).filter(|slot| **slot == Some(link)) {
             *slot = None;
         }
     }
@@ -236,7 +239,9 @@ mod tests {
         let mut session = Session::new(10);
         session.handle_max = 1;
         assert_eq!((session.take_handle(5), session.take_handle(6), session.take_handle(7)), (Some(0), Some(1), None));
-        session.free_handle(0);
+        session.free_handle(0, 7);
+        assert_eq!(session.take_handle(8), None, "the seventh never had one");
+        session.free_handle(0, 5);
         assert_eq!(session.take_handle(8), Some(0));
     }
 }

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weft.client.fabric import Fabric
 
 TIMEOUT_S = 30.0
+ENDED = 65_535
+"""In place of the number of a session that was ended, which may mean another one since: no session has this one."""
 
 
 class Sender:
@@ -217,8 +219,10 @@ class Session:
 
     async def close(self) -> None:
         """End the session and everything on it."""
-        self._fabric.core.machine.end(self._number)
-        self._fabric.core.look()
+        number, self._number = self._number, ENDED
+        if number != ENDED:
+            self._fabric.core.machine.end(number)
+            self._fabric.core.look()
 
     async def __aenter__(self) -> Self:
         return self
