@@ -107,8 +107,12 @@ class ZooKeeper:
     async def watch(self, prefix: str, watcher: Watcher) -> Watch:
         """Tell of everything that happens at and below a path."""
         watch = _Watch(self, check_prefix(prefix), watcher)
-        await self._call(watch.open)
-        await asyncio.wait_for(watch.ready.wait(), TIMEOUT_S)
+        try:
+            await self._call(watch.open)
+            await asyncio.wait_for(watch.ready.wait(), TIMEOUT_S)
+        except (Unavailable, TimeoutError):
+            watch.close()  # who asks again must not hear everything twice
+            raise Unavailable(f"ZooKeeper at {self._hosts} does not tell what is below {prefix}") from None
         return watch
 
     # on kazoo's threads

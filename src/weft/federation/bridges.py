@@ -109,15 +109,14 @@ class Bridges:
         kind = self._desk.exchange_type(vhost, exchange)
         told = control.unpack_paths(said, "add")
         added = [(_as_bound(kind, key), path) for key, path in told if self._node not in path]
-        changes: list[Change] = []
-        if said.flag("fresh"):
-            changes += self._make_queue(vhost, queue, said)
+        dropped = [(_as_bound(kind, key), origin) for key, origin in control.unpack_origins(said, "drop")]
         bound = dict.fromkeys(self._desk.keys_of_queue(vhost, exchange, queue))
         missing = [key for key in dict.fromkeys(key for key, _ in added) if key not in bound]
         if len(bound) + len(missing) > KEYS_MAX:
             raise Refused(f"more than {KEYS_MAX} keys for one route", 406)
+        # From here on nothing may be refused without what was done before it: the kernel is told of it all.
+        changes = self._make_queue(vhost, queue, said) if said.flag("fresh") else []
         reach = self._reach(vhost, exchange)
-        dropped = [(_as_bound(kind, key), origin) for key, origin in control.unpack_origins(said, "drop")]
         suspects = [key for key, _ in dropped]
         was_comparing = bridge.seen is not None
         if bridge.seen is not None:
@@ -130,7 +129,12 @@ class Bridges:
         touched = reach.learn(queue, added, dropped)
         wanted = reach.learned(queue)
         surplus = [key for key in dict.fromkeys(suspects) if key in bound and key not in wanted]
-        changes += self._desk.rebind(vhost, exchange, queue, missing, surplus)
+        try:
+            changes += self._desk.rebind(vhost, exchange, queue, missing, surplus)
+        except Refused as refused:
+            del self._bridges[vhost, queue]
+            answer = control.encode("refused", self._node, **place, text=str(refused))
+            return Reply(changes, answer, reach.forget(queue))
         mended = len(missing) + len(surplus) if was_comparing else 0
         bridge.mended += mended
         answer = control.encode("reflected", self._node, **place, queue=queue, mended=mended)
@@ -165,7 +169,7 @@ class Bridges:
             return Reply()  # the destination has come back since
         self._bridges.pop((vhost, queue), None)
         exchange = bridge.exchange if bridge is not None else said.text("exchange")
-        touched = self._reach(vhost, exchange).forget(queue)
+        touched = self._forget(vhost, exchange, queue)
         try:
             return Reply(self._desk.drop_queue(vhost, queue), touched=touched)
         except Refused:
@@ -187,13 +191,17 @@ class Bridges:
             return leaving
         reply = left if messages == 0 else leaving
         keys = self._desk.keys_of_queue(vhost, exchange, queue)
-        reply.touched = self._reach(vhost, exchange).forget(queue)
+        reply.touched = self._forget(vhost, exchange, queue)
         if messages == 0:
             self._bridges.pop((vhost, queue), None)
             reply.changes += self._desk.drop_queue(vhost, queue)
         else:
             reply.changes += self._desk.rebind(vhost, exchange, queue, [], keys)
         return reply
+
+    def _forget(self, vhost: str, exchange: str, queue: str) -> list[Key]:
+        """Nothing is asked for by a queue any more; peers may name exchanges that never were."""
+        return [] if self._desk.exchange_type(vhost, exchange) is None else self._reach(vhost, exchange).forget(queue)
 
     def recall(self, vhost: str, exchange: str) -> dict[str, list[tuple[Key, Path]]]:
         """What stored bridge queues of an exchange say their destinations want, until these speak for themselves."""

@@ -64,6 +64,8 @@ def decode(body: bytes) -> Said:
         raise RemoteProtocolError(f"a control message of {len(body)} bytes; {BODY_BYTES_MAX} are allowed")
     try:
         table = json.loads(body)
+        if b"\\u" in body:
+            json.dumps(table, ensure_ascii=False).encode()  # half a pair is no text, and no name of anything
     except (ValueError, RecursionError):
         raise RemoteProtocolError("a control message that is not JSON") from None
     if not isinstance(table, dict):

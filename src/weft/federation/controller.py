@@ -292,9 +292,12 @@ class Federation:
         place = self._replies.get(node)
         return [] if place is None else [Post(*place, body) for body in bodies]
 
-    def forget_neighbour(self, node: str) -> None:
-        """Its queue for answers is gone."""
-        self._replies.pop(node, None)
+    def forget_neighbour(self, node: str, vhost: str | None) -> None:
+        """A link of its to this node is gone; another one of its leads to this virtual host, if there is one."""
+        if vhost is None:
+            self._replies.pop(node, None)
+        elif node in self._replies:
+            self._replies[node] = (vhost, FOR + node)
 
     def on_control(self, vhost: str, said: Said, now_ns: int) -> list[Step]:
         """A control message arrived in a virtual host of this node."""
@@ -353,9 +356,14 @@ class Federation:
             return []
         self._by_dial.pop(uplink.dial, None)
         self._lose(uplink, event.cause)
-        was_up = uplink.state == "operational" and self._errands.get(uplink) is None
+        was_up = uplink.state == "operational"
         uplink.lost(event.cause, now_ns)
-        return [Left(uplink.peer_name)] if was_up else []
+        return self._left(uplink) if was_up else []
+
+    def _left(self, uplink: Uplink) -> list[Step]:
+        """A link is down: its peer is lost, unless there is another way to it."""
+        is_errand = uplink.link.name.startswith(MARK)
+        return [] if is_errand or uplink.peer_name in self.neighbours() else [Left(uplink.peer_name)]
 
     def _lose(self, uplink: Uplink, cause: str) -> None:
         self._carriers.lose(uplink.link.name)
@@ -363,10 +371,12 @@ class Federation:
         self._reflections.stop(uplink.link.name, cause)
 
     def _hang_up(self, uplink: Uplink, now_ns: int) -> list[Step]:
+        was_up = uplink.state == "operational"
         uplink.close(now_ns)
         self._lose(uplink, "the link was removed")
         self._by_conn.pop(uplink.conn, None)
-        return [Hangup(uplink.dial)] if self._by_dial.pop(uplink.dial, None) is not None else []
+        steps: list[Step] = [Hangup(uplink.dial)] if self._by_dial.pop(uplink.dial, None) is not None else []
+        return [*steps, *(self._left(uplink) if was_up else [])]
 
     # peers that a link has left
 
@@ -423,12 +433,13 @@ class Federation:
         return steps
 
     def _on_hello(self, vhost: str, said: Said) -> list[Step]:
-        if len(self._replies) >= PEERS_MAX:
+        if len(self._replies) >= PEERS_MAX and said.node not in self._replies:
             raise RemoteProtocolError(f"more than {PEERS_MAX} neighbours")
         queue = FOR + said.node
-        self._replies[said.node] = (vhost, queue)
         arguments = {"x-expires": FOR_EXPIRES_MS, "x-max-length": CONTROL_MESSAGES_MAX}
-        return [*self._desk.make_queue(vhost, queue, durable=False, arguments=arguments), Joined(said.node)]
+        made = self._desk.make_queue(vhost, queue, durable=False, arguments=arguments)
+        self._replies[said.node] = (vhost, queue)
+        return [*made, Joined(said.node)]
 
     def _tell(self, told: Sequence[Told]) -> list[Step]:
         return [step for node, body in told for step in self.tell(node, [body])]

@@ -9,6 +9,7 @@ changed.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from urllib.parse import quote
 
 import aiohttp
@@ -28,14 +29,14 @@ class _Refused(Exception):
 
 async def carry_out(mirror: Mirror) -> tuple[str, bool]:
     """Do it: in words what became of it, and whether it is so now."""
-    user = aiohttp.BasicAuth(mirror.peer.user or "guest", mirror.peer.password or "guest")
+    login = b64encode(f"{mirror.peer.user or 'guest'}:{mirror.peer.password or 'guest'}".encode()).decode()
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
-        async with aiohttp.ClientSession(auth=user, timeout=timeout) as session:
+        async with aiohttp.ClientSession(headers={"Authorization": f"Basic {login}"}, timeout=timeout) as session:
             return await _Requests(session, mirror).mend(), True
     except _Refused as refused:
         return str(refused), False
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         return f"{mirror.management}: {error or type(error).__name__}", False
 
 

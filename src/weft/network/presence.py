@@ -37,14 +37,15 @@ class Presence:
         self._container_of = container_of
         self._came = came
         self._left = left
-        self._instances: dict[int, dict[str, Instance]] = {}
+        self._instances: dict[int, dict[str, list[Instance]]] = {}
+        """By connection and name; two sessions may have links of one name."""
 
     def claim(self, vhost: str, event: AttachRequested, link: AcceptLink) -> AcceptLink:
         """A link was accepted: the node is to hear of its end if it serves."""
         if event.peer_sends or link.queue is None or INSTANCE not in event.terminus.capabilities:
             return link
         instance = Instance(vhost, link.queue, self._container_of(event.conn))
-        self._instances.setdefault(event.conn, {})[event.link] = instance
+        self._instances.setdefault(event.conn, {}).setdefault(event.link, []).append(instance)
         self._came(instance)
         return replace(link, watch=True, capabilities=(*link.capabilities, INSTANCE))
 
@@ -56,14 +57,14 @@ class Presence:
             if isinstance(event, LinkClosed):
                 self._end(event.conn, event.link)
             elif isinstance(event, ConnectionClosed):
-                for link in list(self._instances.get(event.conn, ())):
-                    self._end(event.conn, link)
+                for instances in self._instances.pop(event.conn, {}).values():
+                    for instance in instances:
+                        self._left(instance)
         return []
 
     def _end(self, conn: int, link: str) -> None:
         links = self._instances.get(conn, {})
-        instance = links.pop(link, None)
-        if instance is not None:
-            self._left(instance)
-        if not links:
-            self._instances.pop(conn, None)
+        if link in links:
+            self._left(links[link].pop(0))
+            if not links[link]:
+                del links[link]

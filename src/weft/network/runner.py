@@ -54,6 +54,8 @@ class Network:
         self.on_left: Callable[[str], None] = lambda _node: None
         self.on_link: Callable[[], None] = lambda: None
         """Called when there are more links."""
+        self.on_unlink: Callable[[str], None] = lambda _link: None
+        """Called before a link is taken away: what the node itself has put on it must go first."""
         self.on_turn: Callable[[], None] = lambda: None
         """Called when links or routes may have changed their state."""
         self.others: dict[str, Callable[[control.Said], None]] = {}
@@ -67,10 +69,12 @@ class Network:
         self._driver: Driver | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_due = False
-        self._conns: dict[int, str] = {}
-        """Neighbours that linked to this node, by their connection."""
+        self._conns: dict[int, tuple[str, str]] = {}
+        """Neighbours that linked to this node, and the virtual host they came to, by their connection."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._mirroring = asyncio.Lock()
+        self._mirrors: list[Mirror] = []
+        """What waits to be carried out, one after the other: the last one has the last word."""
+        self._is_mirroring = False
 
     # life
 
@@ -83,11 +87,16 @@ class Network:
             self._restore_route(route_of(table))
         self._rearm()
 
+    def _restore_orphans(self) -> None:
+        orphans, self._orphans = self._orphans, []
+        for route in orphans:
+            self._restore_route(route)
+
     def _restore_route(self, route: Route) -> None:
         try:
             self._do(self.federation.put_route(route, _now()))
         except Refused:
-            self._orphans.append(route)  # its link may be in the configuration file
+            self._orphans.append(route)  # its link may be in the configuration file, or a relay's
 
     def appear(self, vhost: str, address: str) -> list[Change]:
         """The queue for control messages in a virtual host, when somebody asks for it first."""
@@ -122,14 +131,14 @@ class Network:
         names = {(LINK, link.name) for link in wanted_links} | {(ROUTE, route.name) for route in wanted_routes}
         for kind, name in sorted(names & self._held):
             raise ConfigError(f"{kind} '{name}': a relay or a policy has one of this name, give it another")
-        for kind, name in sorted(self._configured - names, reverse=True):  # routes before the links under them
+        gone = self._configured - names
+        self._refuse_carrying(gone)
+        for kind, name in sorted(gone, reverse=True):  # routes before the links under them
             self._do(self.federation.remove_route(name) if kind == ROUTE else self.federation.remove_link(name, _now()))
         self._configured = names
         for link in wanted_links:
             self._do(self.federation.put_link(link, _now()))
-        orphans, self._orphans = self._orphans, []
-        for route in orphans:
-            self._restore_route(route)
+        self._restore_orphans()
         for route in self._orphans:
             LOG.warning("route %s rests: there is no link %s", route.name, route.link)
         for route in wanted_routes:
@@ -139,26 +148,39 @@ class Network:
                 raise ConfigError(str(refused)) from None
         self.on_link()
 
+    def _refuse_carrying(self, gone: set[tuple[str, str]]) -> None:
+        """Links that are to go must carry nothing that stays: seen before anything is changed."""
+        links = {name for kind, name in gone if kind == LINK}
+        for link in sorted(links):
+            self.on_unlink(link)
+        for record in self.federation.records():
+            if isinstance(record, Route) and record.link in links and (ROUTE, record.name) not in gone:
+                raise ConfigError(f"link '{record.link}' carries route '{record.name}', which is not in the file")
+
     def add_link(self, link: Link) -> None:
         """Make a link, or change it."""
         self._refuse_configured(LINK, link.name)
-        self._keep(LINK, link)
-        self._do(self.federation.put_link(link, _now()))
+        known = self.federation.link(link.name)
+        steps = self.federation.put_link(link, _now())
+        self._keep(LINK, link, known)
+        self._do(steps)
         self.on_link()
 
     def remove_link(self, name: str) -> None:
         """Take a link away."""
         self._refuse_configured(LINK, name)
+        self.on_unlink(name)
         self._do(self.federation.remove_link(name, _now()))
         self._forget(LINK, name)
 
     def add_route(self, route: Route) -> None:
         """Make a route, or change it."""
         self._refuse_configured(ROUTE, route.name)
+        known = self.federation.route(route.name)
         steps = self.federation.put_route(route, _now())
-        if route.durable and (LINK, route.link) not in self._configured:
-            self._keep(LINK, self.federation.make_durable(route.link))  # what survives needs what it stands on
-        self._keep(ROUTE, route)
+        if route.durable and (LINK, route.link) not in self._configured | self._held:
+            self._keep(LINK, self.federation.make_durable(route.link), None)  # what survives needs what it stands on
+        self._keep(ROUTE, route, known)
         self._do(steps)
 
     def remove_route(self, name: str) -> None:
@@ -179,6 +201,7 @@ class Network:
             raise Refused(f"there is a {kind} '{name}' already", 409)
         if link is not None:
             self._do(self.federation.put_link(link, _now()))
+            self._restore_orphans()
         self._held |= names
         for route in routes:
             self._do(self.federation.put_route(route, _now()))
@@ -186,6 +209,7 @@ class Network:
     def let_go(self, link: Link | None, routes: Sequence[Route]) -> None:
         """Have them no more: all of them, or none if the link carries others."""
         if link is not None:
+            self.on_unlink(link.name)
             carried = {row["name"] for row in self.federation.routes() if row["link"] == link.name}
             others = carried - {route.name for route in routes}
             if others:
@@ -203,11 +227,14 @@ class Network:
         if (kind, name) in self._held:
             raise Refused(f"{kind} '{name}' belongs to something else: change that", 406)
 
-    def _keep(self, kind: str, record: Link | Route) -> None:
+    def _keep(self, kind: str, record: Link | Route, known: Link | Route | None) -> None:
+        """Remember a record, or forget what it was before if it is to be remembered no more."""
         if record.durable:
             with self._store.transaction():
                 self._store.put_object(kind, record.name, to_table(record))
             self._store.sync()
+        elif known is not None and known.durable:
+            self._forget(kind, record.name)
 
     def _forget(self, kind: str, name: str) -> None:
         with self._store.transaction():
@@ -263,11 +290,12 @@ class Network:
         return type(event) in self.wants
 
     def _lost_neighbours(self, events: Sequence[Event]) -> list[Step]:
-        gone = [self._conns.pop(e.conn) for e in events if isinstance(e, ConnectionClosed) and e.conn in self._conns]
-        left = [node for node in gone if node not in self._conns.values()]
-        for node in left:
-            self.federation.forget_neighbour(node)
-        return [Left(node) for node in left if node not in self.federation.neighbours()]
+        conns = [event.conn for event in events if isinstance(event, ConnectionClosed) and event.conn in self._conns]
+        gone = dict(self._conns.pop(conn) for conn in conns)
+        others = dict(self._conns.values())
+        for node in gone:
+            self.federation.forget_neighbour(node, others.get(node))
+        return [Left(node) for node in gone if node not in self.federation.neighbours()]
 
     def tell(self, node: str, bodies: Sequence[bytes]) -> None:
         """Send control messages to a neighbour."""
@@ -291,18 +319,30 @@ class Network:
                 case Left(node):
                     self.on_left(node)
                 case Mirror():
-                    self.spawn(self._mirror(step))
+                    self._mirror_soon(step)
         if self.federation.is_dirty:
             self._flush_soon()
         self.on_turn()
         self._rearm()
 
-    async def _mirror(self, mirror: Mirror) -> None:
+    def _mirror_soon(self, mirror: Mirror) -> None:
+        # A newer one has all that an older one of its route has: a management that hangs must not gather them.
+        self._mirrors = [m for m in self._mirrors if m.route != mirror.route or m.is_over]
+        self._mirrors.append(mirror)
+        if not self._is_mirroring:
+            self._is_mirroring = True
+            self.spawn(self._mirror_all())
+
+    async def _mirror_all(self) -> None:
         from weft.network.mirrors import carry_out  # a client of HTTP is 12 MB that few nodes need
 
-        async with self._mirroring:  # one after the other: the last one has the last word
-            cause, is_good = await carry_out(mirror)
-        self._do(self.federation.on_mirrored(mirror.route, cause, is_good, _now()))
+        try:
+            while self._mirrors:
+                mirror = self._mirrors.pop(0)
+                cause, is_good = await carry_out(mirror)
+                self._do(self.federation.on_mirrored(mirror.route, cause, is_good, _now()))
+        finally:
+            self._is_mirroring = False
 
     def _rearm(self) -> None:
         if self._timer is not None:
@@ -316,11 +356,14 @@ class Network:
 
     async def _listen(self, vhost: str) -> None:
         driver = self._driver
-        if driver is not None:
-            async for message in driver.local.subscribe(vhost, control.ADDRESS, CONTROL_CREDIT):
-                self._on_control(vhost, message)
+        try:
+            if driver is not None:
+                async for message in driver.local.subscribe(vhost, control.ADDRESS, CONTROL_CREDIT):
+                    self._on_control(driver, vhost, message)
+        finally:
+            self._listening.discard(vhost)  # the queue went, with its virtual host say: it may come again
 
-    def _on_control(self, vhost: str, message: Message) -> None:
+    def _on_control(self, driver: Driver, vhost: str, message: Message) -> None:
         try:
             said = control.decode(message.body)
             other = self.others.get(said.op)
@@ -328,12 +371,17 @@ class Network:
                 other(said)
                 return
             if said.op == "hello" and message.publisher:
-                self._conns[message.publisher] = said.node
+                if not driver.engine.rows("connections", [message.publisher], ["conn"]):
+                    return  # it has gone since, and nobody would ever take its name away
+                self._conns[message.publisher] = said.node, vhost
             self._do(self.federation.on_control(vhost, said, _now()))
         except RemoteProtocolError as error:
             LOG.warning("a peer's control message was not understood: %s", error)
         except Refused as error:
             LOG.warning("a peer's control message could not be followed: %s", error)
+        except Exception:
+            # A mistake of ours: the next message is heard all the same.
+            LOG.exception("a control message of a peer was dropped")
         finally:
             message.accept()
 

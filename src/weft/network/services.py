@@ -12,6 +12,7 @@ from `NAME.request.impl`, bound to `service_impl.direct` (docs/guides/network.md
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,9 +20,11 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from weft.directory import Difference, Directory, Value
+from weft.directory.base import check_path
 from weft.federation import Route
+from weft.federation.records import check_name
 from weft.model.changes import Change
-from weft.model.errors import Refused, Unavailable
+from weft.model.errors import ConfigError, Refused, Unavailable
 from weft.model.services import GATEWAY_EXCHANGE, IMPL_EXCHANGE, presence_topic, request_name
 from weft.network.presence import Instance
 from weft.network.runner import LOG, Network
@@ -37,6 +40,10 @@ NOTE_EXCHANGE = "amq.topic"
 BACKLOG_MAX = 10
 """Requests of one route that wait at a node for its service: few, so that whoever is free gets the next one."""
 PLAIN = "{}"
+ROUTES = "service:"
+"""Begins the names of the routes that are made here."""
+NAME_BYTES_MAX = 255
+"""Of a queue and of a key."""
 
 
 @dataclass(slots=True)
@@ -79,6 +86,7 @@ class Services:
 
     async def start(self) -> None:
         """Follow the services of the fabric."""
+        self._network.on_unlink = lambda link: self._unroute(lambda route: route["link"] == link)
         await self._directory.watch(SERVICES, self._on_entries)
         self._rearm()
 
@@ -108,7 +116,7 @@ class Services:
 
     def _on_queue(self, vhost: str, queue: str, service: object, is_made: bool) -> None:
         key = (vhost, queue)
-        if is_made and isinstance(service, str) and service and "/" not in service:
+        if is_made and isinstance(service, str) and _is_name(service):
             if key not in self._served:
                 self._served[key] = _Served(service, vhost, queue, is_routed=True)
                 self._bind(self._served[key])
@@ -130,10 +138,12 @@ class Services:
         key = (instance.vhost, instance.queue)
         served = self._served.get(key)
         if served is None:
-            if change < 0 or "/" in instance.queue or not instance.name:
+            if change < 0 or not _is_name(instance.queue) or not instance.name:
                 return
             served = self._served[key] = _Served(instance.queue, *key, is_routed=False)
         before = served.instances[instance.name]
+        if change < 0 and not before:
+            return  # of a queue of the same name, that is gone
         served.instances[instance.name] += change
         after = served.instances[instance.name]
         if not after:
@@ -202,12 +212,22 @@ class Services:
     def _withdraw(self, served: _Served) -> None:
         served.is_present = False
         served.entry = None
-        if served.is_routed:
-            for route in self._network.federation.routes():
-                if route["name"].startswith(f"service:{served.service}:"):
-                    self._network.remove_route(route["name"])
-        self._tell(served)
+        others = [o for o in self._served.values() if o is not served and o.is_present and o.service == served.service]
+        if served.is_routed and not any(other.is_routed for other in others):
+            self._unroute(lambda route: route["queue"] == request_name(served.service))
+        here = [other for other in others if other.vhost == served.vhost]
+        for other in here:
+            other.is_told = False  # their entry is the same one
+            self._tell(other)
+        if not here:
+            self._tell(served)
         LOG.info("service %s has left", served.service)
+
+    def _unroute(self, is_gone: Callable[[dict[str, object]], bool]) -> None:
+        """Take no more requests by these routes."""
+        for route in self._network.federation.routes():
+            if route["name"].startswith(ROUTES) and is_gone(route):
+                self._network.remove_route(route["name"])
 
     def _tell(self, served: _Served) -> None:
         """Have the directory say what is so now; one word after the other, for a late one must not win."""
@@ -234,7 +254,7 @@ class Services:
         """Take requests from every gateway there is a link to."""
         names = {route["name"] for route in self._network.federation.routes()}
         for link in self._gateways():
-            name = f"service:{served.service}:{link['name']}"
+            name = _route_name(served.service, str(link["name"]))
             if name not in names:
                 route = Route(
                     name,
@@ -297,6 +317,25 @@ class Services:
                 network.apply(network.desk.rebind("/", GATEWAY_EXCHANGE, queue, [], [key]))
         except Refused as refused:
             LOG.warning("requests for service %s cannot be taken here: %s", service, refused)
+
+
+def _is_name(service: str) -> bool:
+    """Can this be the name of a service, in the directory and in a key?"""
+    try:
+        check_path(f"{SERVICES}/{service}")
+    except ConfigError:
+        return False
+    return "/" not in service and len(request_name(service).encode()) <= NAME_BYTES_MAX
+
+
+def _route_name(service: str, link: str) -> str:
+    """The route by which a service takes requests over a link: a name that says so, if that can be one."""
+    name = f"{ROUTES}{service}:{link}"
+    try:
+        check_name("route", name)
+    except ConfigError:
+        return ROUTES + hashlib.sha256(name.encode()).hexdigest()[:32]
+    return name
 
 
 def _names(facts: dict[str, object], node: str) -> bool:

@@ -213,3 +213,55 @@ async def test_a_node_is_drained_under_load_and_no_request_fails() -> None:
             while moved < 10:
                 assert (await client.request("service://echo", moved, timeout_s=100)).body == moved
                 moved += client.core.target is not None and client.core.target.port == two
+
+
+async def test_two_queues_of_one_service_are_one_service_until_both_are_gone() -> None:
+    async with Nodes() as fabric:
+        here, gateway = await fabric.add("here"), await fabric.add("gateway")
+        fabric.link("here", "gateway", role="gateway")
+        for queue in ("old", "new"):
+            here.declare_queue(queue, arguments={"x-weft-service": "s"})
+        old, new = here.receive("old"), here.receive("new")
+        await until(lambda: _below(gateway, "/services") == ["/services/s/here"])
+        gone: list[str] = []
+        await gateway.directory.watch("/services", lambda found: gone.extend(f.path for f in found if f.entry is None))
+        old.close()
+        here.delete_queue("old")
+        await until(lambda: here.directory._book.get("/services/s/here").value["queue"] == "new")
+        await until(lambda: gateway.directory._book.get("/services/s/here").value["queue"] == "new")
+        assert gone == []
+        assert [row["name"] for row in here.network.federation.routes()] == ["service:s:up"]
+        new.close()
+        await until(lambda: gone == ["/services/s/here"])
+        assert here.network.federation.routes() == []
+
+
+@pytest.mark.parametrize("service", ["a b", "ü" * 100, "*", "%2F", "a:b"])
+async def test_a_service_may_be_called_anything(service: str) -> None:
+    async with Nodes() as fabric:
+        here, gateway = await fabric.add("here"), await fabric.add("gateway")
+        fabric.link("here", "gateway", role="gateway")
+        odd, plain = _serve(here, service), _serve(here, "plain")
+        await until(lambda: all(ready(gateway, f"{name}.request") == 0 for name in (service, "plain")))
+        assert len(here.network.federation.routes()) == 2
+        await gateway.send(f"service_gateway.direct/{service}.request", b"x")
+        assert (await anext(odd)).body == b"x"  # type: ignore[call-overload]
+        del plain
+        here.network.remove_link("up")
+        assert here.network.federation.routes() == []
+
+
+async def test_an_instance_whose_link_was_taken_over_leaves_none_behind() -> None:
+    async with Nodes() as fabric:
+        node = await fabric.add("a")
+        node.declare_queue("work")
+        async with weft.connect(fabric.url("a")) as client:
+            link = {"name": "same", "window": 1, "capabilities": ["weft:service"]}
+            first = client.session().receiver("work", **link)
+            await until(lambda: _below(node, "/services") == ["/services/work/a"])
+            second = client.session().receiver("work", **link)  # the same link, for the node
+            await client.send("work", "x")
+            (await anext(second)).accept()
+            assert _below(node, "/services") == ["/services/work/a"]
+            del first
+        await until(lambda: _below(node, "/services") == [])
