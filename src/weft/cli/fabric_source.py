@@ -111,7 +111,10 @@ class FabricSource:
         """Bodies sent to an address."""
         async for message in self._fabric.receive(address):
             data = message.data
-            yield data if isinstance(data, bytes) else json.dumps(data).encode()
+            try:
+                yield data if isinstance(data, bytes) else json.dumps(data).encode()
+            except (TypeError, ValueError, RecursionError):
+                yield b""  # nothing that JSON can say: no request
 
 
 def _observation(kind: str, row: Mapping[str, Any]) -> Observation:

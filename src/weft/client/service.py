@@ -36,6 +36,8 @@ REPLY_S = 10.0
 ANSWER_S = 2.0
 """How long an answer to a question is tried: it is asked again."""
 EVERY_S_MAX = 3_600.0
+INSTANCES_MAX = 10_000
+"""Instances of a service that are watched at a time; of more, the first to come."""
 PRESENCE_S = 2.0
 """How often an instance says that it is there; two silences in a row mean that it is not."""
 
@@ -343,6 +345,8 @@ async def watch(fabric: Fabric, name: str) -> AsyncIterator[tuple[str, str]]:
                 instance, state, every_s = note
                 is_new = instance not in seen
                 if state == "up":
+                    if is_new and len(seen) >= INSTANCES_MAX:
+                        continue
                     seen[instance] = monotonic() + 2 * every_s
                 else:
                     seen.pop(instance, None)

@@ -8,6 +8,7 @@ Rule: a path works while every node on it and every zone it touches does; what t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -65,15 +66,30 @@ def find_paths(fabric: Fabric, start: str, end: str) -> list[tuple[str, ...]]:
         beside[there].add(here)
     if is_direct and end not in beside[start]:
         found.append((start, end))
-    pending: list[tuple[str, ...]] = [(start,)]
+    left = _distances(beside, end)
+    if start not in left:
+        return found
+    # Only what can still arrive is followed: there are more ways through a mesh than anyone can count.
+    nodes_max = (len(found[0]) if found else left[start] + 1) + 2
+    pending: deque[tuple[str, ...]] = deque([(start,)])
     while pending and len(found) < PATHS_MAX:
-        path = pending.pop(0)
+        path = pending.popleft()
         if path[-1] == end:
             found.append(path)
             continue
-        if found and len(path) > len(found[0]) + 1:
-            continue
-        pending += [(*path, name) for name in sorted(beside[path[-1]]) if name not in path]
+        nearer = (name for name in beside[path[-1]] if len(path) + 1 + left[name] <= nodes_max and name not in path)
+        pending += [(*path, name) for name in sorted(nearer)]
+    return found
+
+
+def _distances(beside: Mapping[str, set[str]], end: str) -> dict[str, int]:
+    """Links between each node and one of them, for those that have a way to it."""
+    found, pending = {end: 0}, deque([end])
+    while pending:
+        name = pending.popleft()
+        for other in beside[name] - found.keys():
+            found[other] = found[name] + 1
+            pending.append(other)
     return found
 
 

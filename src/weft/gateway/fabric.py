@@ -91,6 +91,8 @@ class FabricTarget:
         for letter, error in zip(letters, said, strict=True):
             if isinstance(error, Undelivered) and error.outcome == "rejected":
                 refusals[letter.id] = str(error)
+            elif isinstance(error, ValueError | TypeError):
+                refusals[letter.id] = f"it cannot be said in AMQP: {error}"  # a type that is not ASCII, say
             elif isinstance(error, BaseException):
                 raise error
         return refusals

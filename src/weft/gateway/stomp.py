@@ -123,6 +123,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]
         for answer in self._receipts.values():
             if not answer.done():
                 answer.set_exception(error)
+                answer.exception()  # nobody waits for it if the call before has failed as well
         self._receipts.clear()
 
     async def next(self) -> Letter:

@@ -17,6 +17,9 @@ from weft.rules.rule import Firing, Observation, Rule
 STATES_MAX = 100_000
 """Objects watched at a time, over all rules; `Watch.unwatched` counts what found no room."""
 
+Key = tuple[str, str, str, str]
+"""Rule, class, virtual host and name: each virtual host has a queue of that name."""
+
 
 @dataclass(slots=True)
 class _State:
@@ -34,7 +37,7 @@ class Watch:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rule for rule in rules if not rule.event)
         self._event_rules = tuple(rule for rule in rules if rule.event)
-        self._states: dict[tuple[str, str, str], _State] = {}
+        self._states: dict[Key, _State] = {}
         self._fired = {rule.name: 0 for rule in rules}
         self.unwatched = 0
         """Observations that found no room."""
@@ -56,12 +59,12 @@ class Watch:
     def observe(self, observations: Iterable[Observation], now_s: float) -> list[Firing]:
         """Everything that management said this time. Objects that are no longer there end their alarms silently."""
         firings: list[Firing] = []
-        seen: set[tuple[str, str, str]] = set()
+        seen: set[Key] = set()
         for observation in observations:
             for rule in self._rules:
                 if not _covers(rule, observation):
                     continue
-                key = (rule.name, observation.kind, observation.name)
+                key = (rule.name, observation.kind, str(observation.attributes.get("vhost", "")), observation.name)
                 seen.add(key)
                 firing = self._look(rule, key, observation, now_s)
                 if firing is not None:
@@ -87,7 +90,7 @@ class Watch:
             self._fired[firing.rule.name] += firing.raised
         return firings
 
-    def _look(self, rule: Rule, key: tuple[str, str, str], observation: Observation, now_s: float) -> Firing | None:
+    def _look(self, rule: Rule, key: Key, observation: Observation, now_s: float) -> Firing | None:
         value = observation.number(rule.attribute)
         if value is None:
             return None

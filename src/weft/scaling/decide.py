@@ -114,6 +114,8 @@ class Scaler:
             self._busy_s = now_s
         if now < self._floor:
             return self._floor, self._held_reason
+        if now == 0 and load.messages and self._ceiling:
+            return 1, f"{load.messages} messages wait for nobody"
         if pressure > 1 and now < self._ceiling and now_s - self._changed_s >= service.up_s:
             # By as much as it is passed, but at most twice as many: rates settle before the next step.
             step = min(math.ceil(max(now, 1) * min(pressure, 2.0)), self._ceiling)
@@ -121,7 +123,8 @@ class Scaler:
         if now > self._ceiling:
             return self._ceiling, self._held_reason
         quiet_s = now_s - max(self._busy_s, self._changed_s)
-        if now > self._floor and idle and quiet_s >= service.down_s:
+        is_needed = now == 1 and load.messages > 0  # nobody would be left, however little there is to do
+        if now > self._floor and idle and quiet_s >= service.down_s and not is_needed:
             return now - 1, f"quiet for {quiet_s:.0f} s"
         return now, ""
 

@@ -74,7 +74,7 @@ class _Web:
         try:
             where = URL(self._url + path, encoded=True)
             async with self._session.request(method, where, data=data, headers=headers, timeout=timeout) as answer:
-                text = await answer.content.read(ANSWER_BYTES_MAX)
+                text = await _read(answer.content)
                 if answer.status >= 400:
                     raise Unavailable(f"{self._what} said {answer.status}: {_said(text)}")
                 return json.loads(text) if text else None
@@ -88,6 +88,17 @@ class _Web:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """All of an answer, in however many pieces it comes."""
+    pieces, size = [], 0
+    async for piece in content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise ValueError(f"more than {ANSWER_BYTES_MAX} bytes")
+    return b"".join(pieces)
 
 
 def _said(text: bytes) -> str:
@@ -153,7 +164,10 @@ class Docker:
             body["Cmd"] = list(settings.command)
         name = "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in instance)
         made = await self._ask("POST", f"/containers/create?name={quote(name)}", body)
-        container = quote(str(made["Id"]), safe="")
+        try:
+            container = quote(str(made["Id"]), safe="")
+        except (TypeError, KeyError) as error:
+            raise Unavailable(f"Docker's answer names no container: {error!r}") from error
         try:
             await self._ask("POST", f"/containers/{container}/start")
         except Unavailable:

@@ -99,7 +99,7 @@ class Runner:
         for name, scaler in self._scalers.items():
             try:
                 load = await self._load(scaler.service)
-            except Unavailable as error:
+            except WeftError as error:
                 LOG.warning("cannot look at %s: %s", name, error)
                 continue
             decision = scaler.decide(load, time.monotonic())

@@ -322,3 +322,19 @@ def test_the_map_is_drawn() -> None:
     assert picture.startswith("<svg")
     assert "&lt;x&gt;" in picture
     assert "<x>" not in picture
+
+
+def test_paths_through_a_mesh_are_found_and_to_an_island_there_are_none() -> None:
+    mesh = [f"n{number}" for number in range(24)]
+    nodes = {name: {"listen": f"127.0.0.1:{7_000 + at}"} for at, name in enumerate([*mesh, "door", "inside", "island"])}
+    links = [
+        {"from": mesh, "to": mesh, "each": True},
+        {"from": ["n23"], "to": ["door"]},
+        {"from": ["door"], "to": ["inside"]},
+    ]
+    fabric = parse({"nodes": nodes, "links": links})
+    assert find_paths(fabric, "n0", "island") == []
+    found = find_paths(fabric, "n0", "inside")
+    assert found[0] == ("n0", "n23", "door", "inside")
+    assert {len(path) for path in found} == {4, 5}
+    assert len(found) == 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import closing, suppress
 from types import SimpleNamespace
 
@@ -12,8 +13,9 @@ from proton import Message
 import weft
 from interop.proton10 import Client10
 from weft.gateway import Letter, http
-from weft.gateway.fabric import FabricSource
+from weft.gateway.fabric import FabricSource, FabricTarget
 from weft.gateway.http import HttpSource
+from weft.model.errors import Unavailable
 
 stomp = pytest.importorskip("weft.gateway.stomp")
 
@@ -107,3 +109,43 @@ async def test_a_body_of_any_type_becomes_bytes_and_what_is_no_message_is_put_as
         (b'{"a": [1, null]}', "application/json"),
         (b"bytes", None),
     ]
+
+
+async def test_a_letter_that_amqp_cannot_say_is_refused_and_the_others_go_on() -> None:
+    letters = [
+        Letter("type", b"1", "text/pl\u00e4n"),
+        Letter("half \ud800", b"2"),
+        Letter("header", b"3", None, {"\udcff": "x"}),
+        Letter("fine", b"4"),
+    ]
+    async with weft.Node(listen="127.0.0.1:0") as node:
+        node.declare_queue("out")
+        async with asyncio.timeout(30), FabricTarget(f"amqp://127.0.0.1:{node.ports[0]}", "out") as target:
+            refusals = await target.push(letters)
+        assert list(refusals) == ["type", "half \ud800", "header"]
+        assert all(why.startswith("it cannot be said in AMQP: ") for why in refusals.values())
+        assert node._running.engine.queue_stats("/", "out") == (1, 0, 0)
+
+
+async def test_a_broker_that_goes_in_the_middle_leaves_no_answer_unread() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\0")
+            writer.write(b"CONNECTED\nversion:1.2\n\n\0")
+            await reader.readuntil(b"SEND")
+            writer.transport.abort()
+
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+    letters = [Letter(str(number), b"x" * 100_000) for number in range(100)]
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with stomp.StompTarget("/queue/orders", "127.0.0.1", port, "guest", "guest", "/") as target:
+            with pytest.raises(Unavailable):
+                await target.push(letters)
+            with pytest.raises(Unavailable):
+                await target.push(letters)
+    del target
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []

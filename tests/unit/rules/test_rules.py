@@ -130,6 +130,14 @@ def test_what_is_gone_is_forgotten() -> None:
     assert fired(watch, 2, queue("q", messages=11)) == [("q", True)]
 
 
+def test_queues_of_one_name_have_each_an_alarm_of_their_own() -> None:
+    watch = Watch([Rule("r", attribute="messages", above=10)])
+    full, empty = queue("q", vhost="/", messages=11), queue("q", vhost="other", messages=0)
+    assert fired(watch, 0, full, empty) == [("q", True)]
+    assert fired(watch, 1, full, empty) == []
+    assert fired(watch, 2, empty, full) == []
+
+
 def test_events_are_matched_by_their_key() -> None:
     watch = Watch([Rule("cut", kind="link", event="link.down.#")])
     assert [one.text for one in watch.on_event("link.down.critical.a-b.n1", {"object": "a-b", "text": "refused"})] == [

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from proton import Message
 
 import weft
+from interop.proton10 import Client10
 from weft.cli.fabric_source import FabricSource
 from weft.model.errors import ConfigError, Unavailable
 from weft.scaling import Cloud, Docker, Kubernetes, Service, parse
+from weft.scaling import platforms as platforms_module
 from weft.scaling.file import CloudSettings, DockerSettings, KubernetesSettings
+from weft.scaling.platforms import ANSWER_BYTES_MAX
 from weft.scaling.run import Runner
 
 from .platforms import TOKEN, DockerEngine, KubernetesServer, serving
@@ -95,6 +102,48 @@ async def test_an_answer_that_is_not_the_platforms_is_told() -> None:
 
     with pytest.raises(Unavailable, match="cannot be read"):
         await Cloud(CloudSettings("cloud"), wrong).count(SERVICE)
+
+
+@pytest.mark.parametrize("bytes_max", [ANSWER_BYTES_MAX, 100_000])
+async def test_an_answer_may_come_in_pieces_and_may_not_go_on_for_ever(
+    monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    monkeypatch.setattr(platforms_module, "ANSWER_BYTES_MAX", bytes_max)
+    body = json.dumps([{"Id": f"{number:064}"} for number in range(3_000)]).encode()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+            for at in range(0, len(body), 32_768):
+                writer.write(body[at : at + 32_768])
+                await writer.drain()
+                await asyncio.sleep(0.001)  # so that they are read apart
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        docker = Docker("", DockerSettings("image", host=f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        if bytes_max > len(body):
+            assert await docker.count(SERVICE) == 3_000
+        else:
+            with pytest.raises(Unavailable, match="more than 100000 bytes"):
+                await docker.count(SERVICE)
+        await docker.close()
+
+
+async def test_a_request_that_json_cannot_say_is_none_and_the_next_is_heard() -> None:
+    def send(port: int) -> None:
+        with Client10(SimpleNamespace(host="127.0.0.1", port=port)) as client:
+            link = client.sender("/queues/weft.scaling")
+            for body in ({"service": b"bytes"}, {"service": "s"}):
+                client.send(link, Message(body=body))
+
+    async with weft.Node(listen="127.0.0.1:0") as node, weft.connect(f"amqp://127.0.0.1:{node.ports[0]}") as fabric:
+        node.declare_queue("weft.scaling")
+        await asyncio.to_thread(send, node.ports[0])
+        requests = FabricSource(fabric, node.name).requests("weft.scaling")
+        async with asyncio.timeout(30):
+            assert [await anext(requests), await anext(requests)] == [b"", b'{"service": "s"}']
+        await requests.aclose()  # type: ignore[attr-defined]
 
 
 async def test_a_cloud_is_asked_by_messages_and_a_load_step_reaches_it() -> None:

@@ -87,6 +87,20 @@ def test_instances_that_died_are_replaced_at_once() -> None:
     assert (decision.instances, decision.reason) == (2, "1 of at least 2 instances are there")
 
 
+def test_what_waits_never_waits_for_nobody() -> None:
+    for threshold in ({"messages_each": 100}, {"wait_ms_max": 60_000}, {"drain_s_max": 60.0}):
+        scaler = Scaler(Service("s", command=("x",), min=0, **threshold))
+        assert wanted(scaler, 0, 0, 0) is None
+        decision = scaler.decide(Load(1, 0), 1)
+        assert decision is not None
+        assert (decision.instances, decision.reason) == (1, "1 messages wait for nobody")
+        assert wanted(scaler, 2, 1, 1) is None
+        assert wanted(scaler, 99, 1, 1) is None, "it is still at work"
+        assert wanted(scaler, 100, 0, 1) == 0
+        scaler.request(Request(instances=0, hold_s=10), 101, 0)
+        assert wanted(scaler, 102, 1, 0) == 1, "a request for none takes nobody's work away"
+
+
 def test_a_request_is_obeyed_within_bounds_until_it_expires() -> None:
     scaler = Scaler(SERVICE)
     scaler.request(Request(instances=50, hold_s=100, reason="forecast", source="capacity"), 0, 1)
