@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.federation import control
 from weft.federation.addresses import Place, exchange_place, is_pattern, queue_place
 from weft.federation.records import Route
+from weft.federation.steps import CONTROL_CREDIT, FOR, OUT, VHOST
 from weft.federation.uplink import Uplink
 from weft.model.changes import OpenLink
 
@@ -68,6 +70,24 @@ def push(uplink: Uplink, route: Route, node: str, queue: str) -> OpenLink:
         first_hand=route.relay == "complete",
         discard=route.kind != "queue",
     )
+
+
+def channel(uplink: Uplink, node: str) -> tuple[OpenLink, OpenLink]:
+    """Control messages to a node of ours, and back."""
+    conn, name = uplink.conn, uplink.link.name
+    out = OpenLink(conn, 0, f"fabric-out-{name}", "push", control.ADDRESS, vhost=VHOST, queue=OUT + name)
+    place = queue_place(uplink.product, FOR + node)
+    back = OpenLink(
+        conn,
+        0,
+        f"fabric-in-{name}",
+        "pull",
+        place.address,
+        vhost=VHOST,
+        queue=control.ADDRESS,
+        credit=CONTROL_CREDIT,
+    )
+    return out, back
 
 
 def at_pace(ask: OpenLink, route: Route) -> OpenLink:

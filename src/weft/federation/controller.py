@@ -26,7 +26,6 @@ from weft.federation.reach import Key
 from weft.federation.records import Link, Route, to_table
 from weft.federation.reflections import Outcome, Reflections, Told
 from weft.federation.steps import (
-    CONTROL_CREDIT,
     CONTROL_MESSAGES_MAX,
     FOR,
     FOR_EXPIRES_MS,
@@ -39,7 +38,7 @@ from weft.federation.steps import (
 )
 from weft.federation.uplink import Uplink
 from weft.model.actions import Hangup
-from weft.model.changes import Change, CloseConnection, OpenLink
+from weft.model.changes import Change, CloseConnection
 from weft.model.errors import Refused, RemoteProtocolError
 from weft.model.events import (
     ConnectionClosed,
@@ -403,22 +402,12 @@ class Federation:
     # the control channel
 
     def _open_control(self, uplink: Uplink) -> list[Step]:
-        name, conn = uplink.link.name, uplink.conn
+        name = uplink.link.name
         queue = OUT + name
         arguments = {"x-max-length": CONTROL_MESSAGES_MAX}
         steps: list[Step] = [*self._desk.drop_queue(VHOST, queue)]
         steps += self._desk.make_queue(VHOST, queue, durable=False, arguments=arguments)
-        out = OpenLink(conn, 0, f"fabric-out-{name}", "push", control.ADDRESS, vhost=VHOST, queue=queue)
-        back = OpenLink(
-            conn,
-            0,
-            f"fabric-in-{name}",
-            "pull",
-            queue_place(uplink.product, FOR + self.node).address,
-            vhost=VHOST,
-            queue=control.ADDRESS,
-            credit=CONTROL_CREDIT,
-        )
+        out, back = asks.channel(uplink, self.node)
         steps += [self._carriers.open(name, f"out {name}", out), self._carriers.open(name, f"in {name}", back)]
         return [*steps, Post(VHOST, queue, control.encode("hello", self.node))]
 

@@ -22,9 +22,8 @@ from weft.federation.carriers import Carriers
 from weft.federation.control import Said
 from weft.federation.desk import Desk
 from weft.federation.records import Route
-from weft.federation.steps import CONTROL_CREDIT, CONTROL_MESSAGES_MAX, FOR, OUT, VHOST, Post, Step
+from weft.federation.steps import CONTROL_MESSAGES_MAX, OUT, VHOST, Post, Step
 from weft.federation.uplink import Uplink
-from weft.model.changes import OpenLink
 
 PATIENCE_NS = 60_000_000_000
 """How long messages are taken from both sources. Some have passed the new one before it knew of us, and are on their
@@ -133,20 +132,9 @@ class Errands:
         if not uplink.is_weft or uplink.peer_name == errand.home.peer_name:
             errand.routes.clear()
             return []
-        conn, name = uplink.conn, errand.name
+        name = errand.name
         queue, arguments = OUT + name, {"x-max-length": CONTROL_MESSAGES_MAX}
-        out = OpenLink(conn, 0, f"fabric-out-{name}", "push", control.ADDRESS, vhost=VHOST, queue=queue)
-        place = queue_place(uplink.product, FOR + self._node)
-        back = OpenLink(
-            conn,
-            0,
-            f"fabric-in-{name}",
-            "pull",
-            place.address,
-            vhost=VHOST,
-            queue=control.ADDRESS,
-            credit=CONTROL_CREDIT,
-        )
+        out, back = asks.channel(uplink, self._node)
         errand.ask_ns = errand.since_ns = now_ns
         return [
             *self._desk.drop_queue(VHOST, queue),
