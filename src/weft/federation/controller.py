@@ -574,6 +574,7 @@ class Federation:
             "state": state,
             "cause": cause,
             "peer": uplink.peer_name,
+            "sync": 1,  # no message waits for others to be acknowledged
             "keys": announcer.keys if announcer else self._pushed_keys(route),
             "mended": announcer.mended if announcer else 0,
             "conn": uplink.conn,

@@ -302,6 +302,7 @@ CLASSES = (
             Field("key", "string", "Binding key, or routing key in place of each message's own.", "write"),
             Field("source_exchange", "string", "Exchange at the source, if its name differs.", "write"),
             Field("credit", "integer", "Messages on the way and not yet safe at the destination.", "write"),
+            Field("sync", "integer", "Messages that may be acknowledged together at the latest: always 1, each is as soon as it is safe.", "read"),
             Field("backlog_max", "integer", "No more is pulled while this many wait for consumers.", "write"),
             Field("bytes_per_s_max", "integer", "Bytes of messages that may cross in a second; 0: no bound.", "write"),
             Field("expires_ms", "integer", "How long the source keeps messages for a destination that is away.", "write"),

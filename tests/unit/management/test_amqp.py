@@ -16,7 +16,8 @@ from weft.config import parse
 from .conftest import Console
 
 
-async def test_a_queue_is_made_read_and_deleted(console: Console) -> None:
+async def test_a_queue_is_made_read_and_deleted(node: weft.Node, console: Console) -> None:
+    assert node.http_port == 0  # all of this goes over AMQP alone
     status, made = await console.ask("CREATE", {"arguments": {"x-max-length": 5}}, type="queue", name="orders")
     assert (status, made["name"], made["durable"]) == (201, "orders", True)
     status, read = await console.ask("READ", type="queue", name="orders")

@@ -259,7 +259,7 @@ COUNTED: dict[str, tuple[str, dict[str, object]]] = {
     "route": (
         "r",
         {"link": "there", "kind": "static", "exchange": "x", "source_exchange": "y", "key": "far.#"}
-        | {"credit": SOME, "durable": True, "mended": 0, "carried": 0},
+        | {"credit": SOME, "sync": 1, "durable": True, "mended": 0, "carried": 0},
     ),
     "relay": ("in-step", {"exchange": "x", "mended": 0, "carried": 0}),
     "exchange": ("x", {"messages_in": SENT + 1, "bindings": 1}),

@@ -171,6 +171,7 @@ async def test_scale_in_its_four_senses(node: weft.Node, weft_command) -> None: 
     code, text = await weft_command("report", "--json", "--pause", "0.05")
     told = json.loads(text)
     assert (code, list(told)) == (0, ["capacity", "sharing", "availability", "administration"])
+    assert {"published_per_s", "delivered_per_s", "time_in_queue_p99_us", "memory_bytes"} <= set(told["capacity"])
     assert told["capacity"]["messages_waiting"] == 5
     assert told["capacity"]["bytes_waiting"] >= 5_000
     assert told["sharing"] == {"links": {}, "routes": {}, "services": 0, "instances": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import weft
 from interop.proton10 import Client10
 from interop.sections import BODIES, encode
 from unit.network.fabric import Nodes, flowing, keys, ready, take, until
+from weft.cli import main
 from weft.client.management import Management
 from weft.config import parse
 from weft.federation.backoff import wait_ns
@@ -37,7 +39,9 @@ async def _line(fabric: Nodes) -> weft.Node:
     return core
 
 
-async def test_a_message_says_by_which_nodes_it_came_and_keeps_its_cluster_id() -> None:
+async def test_a_message_says_by_which_nodes_it_came_and_keeps_its_cluster_id(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Three hops by direct links alone. What its publisher claims to be its way, all of it, hinders nothing."""
     async with Nodes() as fabric:
         core = await _line(fabric)
@@ -56,6 +60,9 @@ async def test_a_message_says_by_which_nodes_it_came_and_keeps_its_cluster_id() 
 
         await asyncio.to_thread(publish)
         await until(lambda: ready(core, "q") == 2)
+        words = ["trace", "q", "--json", "--url", f"amqp://127.0.0.1:{core.ports[0]}"]
+        assert await asyncio.to_thread(main, words) == 0
+        assert [row["way"] for row in json.loads(capsys.readouterr().out)] == [" -> ".join(LINE)] * 2
         for properties in await asyncio.to_thread(read):
             assert properties.headers["x-weft-trace"] == list(LINE[:-1])
             assert properties.headers["x-weft-id"].startswith("client:")
