@@ -17,18 +17,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ConnectionClosed
 
 from interop.proton10 import data
 from interop.support import depth, receive
+from interop.test_proton_transactions import Coordinator
 
 from .conftest import StartNode
 from .living import PERSISTENT, LivingNode, get_all, publish_stored
+from .test_streams import read_all
 
 DISK_BYTES = 80 << 20
 FREE_BYTES = 4 << 20
 BODY = bytes(64 << 10)
 WAIT_S = 20.0
+RETRY_S = 1.2
+"""The node has tried a disk that refused once more after this."""
+PARTS = 20
+"""Messages of one transaction."""
 
 Mount = Callable[..., Path]
 
@@ -61,10 +67,10 @@ def free_bytes(place: Path) -> int:
 def fill_disk(place: Path, leave_bytes: int) -> Path:
     """A file that takes all room but so much."""
     ballast = place / "ballast"
-    with ballast.open("ab") as file:
+    # Somebody else may take the last of it meanwhile.
+    with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
         while (left := free_bytes(place) - leave_bytes) > 0:
             file.write(bytes(min(left, 1 << 20)))
-            file.flush()
     return ballast
 
 
@@ -174,6 +180,135 @@ def test_a_node_killed_on_a_full_disk_comes_back(start_node: StartNode, mount: M
     node.start()
     found = [int(each.body[:8]) for each in get_all(node.channel(), "q")]
     assert found[: len(publisher.confirmed)] == publisher.confirmed
+
+
+def commit_091(node: LivingNode) -> None:
+    channel = node.connect(blocked_connection_timeout=None).channel()
+    channel.tx_select()
+    for number in range(PARTS):
+        channel.basic_publish("", "q", b"%08d" % number + BODY, PERSISTENT)
+    channel.tx_commit()
+
+
+def commit_10(node: LivingNode) -> None:
+    client = node.client10()
+    coordinator, sender = Coordinator(client), client.sender("q")
+    transaction = coordinator.declare()
+    for number in range(PARTS):
+        client.start_send(sender, data(b"%08d" % number + BODY, durable=True), transaction=transaction)
+    coordinator.commit(transaction)
+
+
+@pytest.mark.parametrize("commit", [commit_091, commit_10], ids=["0-9-1", "1.0"])
+def test_a_commit_waits_for_room(start_node: StartNode, mount: Mount, commit: Callable[[LivingNode], None]) -> None:
+    place = mount()
+    node = start_node(place / "data")
+    node.channel().queue_declare("q", durable=True)
+    ballast = fill_disk(place, 0)
+    answered = threading.Event()
+
+    def work() -> None:
+        commit(node)
+        answered.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    wait_until(lambda: "event=node.disk_alarm " in node.said, "the alarm")
+    assert not answered.wait(RETRY_S), "a commit was answered that no disk has"
+    ballast.unlink()
+    assert answered.wait(WAIT_S), "the commit was not answered when there was room"
+    node.restart(kill=True)
+    assert [int(each.body[:8]) for each in get_all(node.channel(), "q")] == list(range(PARTS))
+
+
+def test_a_node_killed_before_there_was_room_has_none_of_a_commit(start_node: StartNode, mount: Mount) -> None:
+    place = mount()
+    node = start_node(place / "data")
+    node.channel().queue_declare("q", durable=True)
+    ballast = fill_disk(place, PARTS * len(BODY) // 2)
+
+    def commit() -> None:
+        with contextlib.suppress(AMQPError):
+            commit_091(node)
+
+    committing = threading.Thread(target=commit, daemon=True)
+    committing.start()
+    wait_until(lambda: "event=node.disk_alarm " in node.said, "the alarm")
+    node.kill()
+    committing.join(WAIT_S)
+    ballast.unlink()
+    node.start()
+    assert depth(node.channel(), "q") == 0, "half a transaction"
+
+
+def test_what_cannot_be_saved_is_not_declared(start_node: StartNode, mount: Mount) -> None:
+    place = mount()
+    node = start_node(place / "data")
+    fill_disk(place, 0)
+    declared, refused = [], ""
+    # What SQLite has room for in blocks that it has already is still taken.
+    for number in range(10_000):
+        try:
+            node.channel().queue_declare(f"q{number}", durable=True)
+        except ConnectionClosed as error:
+            refused = error.reply_text
+            break
+        declared.append(f"q{number}")
+    assert refused.startswith("INTERNAL_ERROR - cannot save definitions"), refused
+    assert "full" in refused, refused
+    node.channel().queue_declare("transient", exclusive=True)
+    (place / "ballast").unlink()
+    node.channel().queue_declare("later", durable=True)
+    node.restart(kill=True)
+    for name in [*declared, "later"]:
+        node.channel().queue_declare(name, passive=True)
+    with pytest.raises(AMQPError, match="NOT_FOUND"):
+        node.channel().queue_declare(f"q{len(declared)}", passive=True)
+
+
+def test_a_stream_goes_on_where_the_disk_was_full(start_node: StartNode, mount: Mount) -> None:
+    place = mount()
+    node = start_node(place / "data")
+    node.channel().queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    publisher = Publisher(node, "log")
+    publisher.start()
+    wait_until(lambda: len(publisher.confirmed) > 10, "the first confirms")
+    ballast = fill_disk(place, 0)
+    wait_until(lambda: "event=node.disk_alarm " in node.said, "the alarm")
+    confirmed = len(publisher.confirmed)
+    assert [int(body[:8]) for _, body in read_all(node, confirmed)] == publisher.confirmed, "readers go on"
+    assert len(publisher.confirmed) == confirmed, "something was confirmed that no disk has"
+    ballast.unlink()
+    wait_until(lambda: len(publisher.confirmed) > confirmed + 10, "publishing again")
+    publisher.stop()
+    node.restart(kill=True)
+    found = read_all(node)
+    assert [offset for offset, _ in found] == list(range(len(found)))
+    assert [int(body[:8]) for _, body in found][: len(publisher.confirmed)] == publisher.confirmed
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_a_tap_on_a_full_disk_loses_nothing(start_node: StartNode, mount: Mount, durable: bool) -> None:
+    place = mount()
+    node = start_node(place / "data")
+    channel = node.channel()
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    channel.queue_declare("q", durable=durable, exclusive=False, auto_delete=False, arguments={"x-tap": "log"})
+    publisher = Publisher(node, "q")
+    publisher.start()
+    wait_until(lambda: len(publisher.confirmed) > 10, "the first confirms")
+    ballast = fill_disk(place, 0)
+    wait_until(lambda: "event=node.disk_alarm " in node.said, "the alarm")
+    # Whoever takes from the queue goes on.
+    taken = receive(node.channel(), "q", 1)
+    confirmed = len(publisher.confirmed)
+    ballast.unlink()
+    wait_until(lambda: len(publisher.confirmed) > confirmed + 10, "publishing again")
+    publisher.stop()
+    wait_until(lambda: "event=node.disk_alarm_cleared" in node.said, "the all-clear")
+    taken += get_all(node.channel(), "q")
+    assert [int(each.body[:8]) for each in taken] == publisher.confirmed
+    wait_until(lambda: depth(node.channel(), "log") == len(publisher.confirmed), "the last copy")
+    assert [int(body[:8]) for _, body in read_all(node)] == publisher.confirmed
 
 
 def test_a_read_only_folder_is_one_clear_line(mount: Mount) -> None:

@@ -37,11 +37,11 @@ def declare(node: LivingNode, **arguments: Any) -> None:
     channel.connection.close()
 
 
-def read_all(node: LivingNode) -> list[tuple[int, bytes]]:
-    """(offset, body) of everything that is in the stream."""
+def read_all(node: LivingNode, count: int | None = None) -> list[tuple[int, bytes]]:
+    """(offset, body) of everything that is in the stream, or of its first so many."""
     channel = node.channel()
     channel.basic_qos(prefetch_count=1000)
-    left = depth(channel, STREAM)
+    left = depth(channel, STREAM) if count is None else count
     found = []
     for method, properties, body in channel.consume(STREAM, arguments={"x-stream-offset": "first"}) if left else ():
         channel.basic_ack(method.delivery_tag)
