@@ -7,7 +7,7 @@
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, SchemaRef};
-use weft_journal::{Cursor, ReadError, View};
+use weft_journal::{Cursor, ReadError, Stored, View};
 
 use crate::Batches;
 use crate::builder::{Builder, Constants};
@@ -66,8 +66,7 @@ impl LogStream {
             let Some(stored) = cursor.next_message().map_err(external)? else { return Ok(false) };
             let position = stored.position;
             if !self.builder.push_stored(&stored) {
-                let told = format!("offset {position} was written by another version of weft");
-                return Err(ArrowError::ExternalError(told.into()));
+                return Err(external(ReadError::Foreign { position }));
             }
         }
         Ok(true)
@@ -114,22 +113,27 @@ pub fn find(view: &View, arrived_us: u64) -> Result<u64, ReadError> {
     while low < high {
         let middle = low + (high - low) / 2;
         let mut cursor = Cursor::new(view.clone(), middle, high).one_by_one();
-        let arrived = cursor.next_message()?.map(|stored| (stored.position, Row::stored(&stored)));
-        match arrived {
-            Some((position, Some(row))) if row.arrived_us < arrived_us => low = position + 1,
+        match cursor.next_message()?.map(arrival).transpose()? {
+            Some((position, arrived)) if arrived < arrived_us => low = position + 1,
             _ => high = middle,
         }
     }
     Ok(low)
 }
 
+/// The offset of a message, and when it arrived.
+fn arrival(stored: Stored<'_>) -> Result<(u64, u64), ReadError> {
+    let position = stored.position;
+    Row::stored(&stored).map(|row| (position, row.arrived_us)).ok_or(ReadError::Foreign { position })
+}
+
 /// When the first and the last message that are kept arrived, in microseconds since 1970.
 pub fn times(view: &View) -> Result<Option<(u64, u64)>, ReadError> {
-    let arrival = |position: u64| {
+    let arrived_us = |position: u64| {
         let mut cursor = Cursor::new(view.clone(), position, u64::MAX).one_by_one();
-        let arrived = cursor.next_message()?.and_then(|stored| Row::stored(&stored)).map(|row| row.arrived_us);
-        Ok::<_, ReadError>(arrived)
+        let found = cursor.next_message()?.map(arrival).transpose()?;
+        Ok::<_, ReadError>(found.map(|(_, arrived_us)| arrived_us))
     };
     let Some(last) = view.last() else { return Ok(None) };
-    Ok(arrival(view.offsets().0)?.zip(arrival(last)?))
+    Ok(arrived_us(view.offsets().0)?.zip(arrived_us(last)?))
 }

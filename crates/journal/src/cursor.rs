@@ -42,6 +42,10 @@ pub enum ReadError {
         position: u64,
         next: Option<u64>,
     },
+    /// The message is whole, but its head is of another version of weft.
+    Foreign {
+        position: u64,
+    },
 }
 
 impl<T: Into<Error>> From<T> for ReadError {
@@ -67,6 +71,7 @@ impl fmt::Display for ReadError {
             Self::Gap { position, next: None } => {
                 write!(out, "offset {position} and what followed are not kept any more")
             }
+            Self::Foreign { position } => write!(out, "offset {position} was written by another version of weft"),
         }
     }
 }

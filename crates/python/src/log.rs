@@ -219,6 +219,8 @@ fn failed(py: Python<'_>, path: &Path, error: ReadError) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error {
         ReadError::Damaged { .. } => corrupt(py, &text),
-        ReadError::Store(Error::Disk(_) | Error::Newer { .. }) | ReadError::Gap { .. } => unavailable(py, &text),
+        ReadError::Store(Error::Disk(_) | Error::Newer { .. }) | ReadError::Gap { .. } | ReadError::Foreign { .. } => {
+            unavailable(py, &text)
+        }
     }
 }

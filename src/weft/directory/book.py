@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.directory.base import Value, is_below
-from weft.model.errors import RemoteProtocolError
+from weft.model.errors import RemoteProtocolError, Unavailable
 
 RECORDS_MAX = 200_000
 """Entries and marks of one fabric: 10,000 nodes with ten services and as many settings each."""
+MARKS_MAX = 20_000
+"""Marks of ephemeral entries that are kept, twice as many at times, the newest of them: names of nodes and services
+that come once and never again would fill the book.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Book:
     def __init__(self, node: str) -> None:
         self._node = node
         self._records: dict[str, Record] = {}
+        self._marks: set[str] = set()
+        """Paths of ephemeral entries that are gone."""
         self._clock = 0
         self._own: dict[str, Value] = {}
         """Ephemeral entries this node has put and not taken back."""
@@ -74,6 +80,8 @@ class Book:
 
     def put(self, path: str, value: Value, *, ephemeral: bool) -> Record:
         """A change made here."""
+        if path not in self._records and len(self._records) >= RECORDS_MAX:
+            raise Unavailable(f"the directory is full: more than {RECORDS_MAX} entries")
         if ephemeral:
             self._own[path] = value
         else:
@@ -90,7 +98,7 @@ class Book:
         """What was stored."""
         for record in records:
             self._clock = max(self._clock, record.version)
-            self._records[record.path] = record
+            self._set(record)
 
     def merge(self, records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
         """Records of a neighbour: (those that were news, our answers to what is wrong about us)."""
@@ -101,6 +109,9 @@ class Book:
             known = self._records.get(record.path)
             if known is not None and known.rank >= record.rank:
                 continue
+            if known is None and record.value is None and record.ephemeral:
+                self._set(record)  # no news: an old mark that others have dropped must not go round for ever
+                continue
             if known is None and len(self._records) >= RECORDS_MAX:
                 raise RemoteProtocolError(f"more than {RECORDS_MAX} entries in the directory")
             mine = self._own.get(record.path)
@@ -109,7 +120,7 @@ class Book:
             elif mine is None and record.ephemeral and record.owner == self._node and record.value is not None:
                 answers.append(self._write(record.path, None, True))  # of a former life of this node
             else:
-                self._records[record.path] = record
+                self._set(record)
                 news.append(record)
         return news, answers
 
@@ -120,8 +131,20 @@ class Book:
 
     def _write(self, path: str, value: Value | None, ephemeral: bool) -> Record:
         self._clock += 1
-        record = self._records[path] = Record(path, value, self._clock, self._node, ephemeral)
+        record = Record(path, value, self._clock, self._node, ephemeral)
+        self._set(record)
         return record
+
+    def _set(self, record: Record) -> None:
+        self._records[record.path] = record
+        self._marks.discard(record.path)
+        if record.value is None and record.ephemeral:
+            self._marks.add(record.path)
+            if len(self._marks) >= 2 * MARKS_MAX:
+                oldest = sorted(self._marks, key=lambda path: self._records[path].rank)[:MARKS_MAX]
+                for path in oldest:
+                    del self._records[path]
+                self._marks.difference_update(oldest)
 
 
 def to_tables(records: Iterable[Record]) -> list[Mapping[str, Any]]:

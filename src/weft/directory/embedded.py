@@ -48,6 +48,8 @@ class Embedded:
         self._node = node
         self._book = Book(node)
         self._keeper = keeper
+        self._stored: set[str] = set()
+        """Paths of what is stored."""
         self._watchers: dict[_Watch, None] = {}
         self.spread: Spread = lambda _records, _but: None
         """Set by the network: sends records to all neighbours but one."""
@@ -57,7 +59,9 @@ class Embedded:
     async def start(self) -> None:
         """Read what was stored."""
         if self._keeper is not None:
-            self._book.load(record_of(table) for table in self._keeper.objects(KIND).values())
+            tables = self._keeper.objects(KIND)
+            self._stored = set(tables)
+            self._book.load(record_of(table) for table in tables.values())
 
     async def stop(self) -> None:
         """Take back what was ephemeral."""
@@ -139,11 +143,17 @@ class Embedded:
                 watch.watcher(mine)
 
     def _store(self, records: Iterable[Record]) -> None:
-        lasting = [record for record in records if not record.ephemeral]
-        if self._keeper is not None and lasting:
-            with self._keeper.transaction():
-                for record in lasting:
+        changed = [record for record in records if not record.ephemeral or record.path in self._stored]
+        if self._keeper is None or not changed:
+            return
+        with self._keeper.transaction():
+            for record in changed:
+                if record.ephemeral:  # in place of one that lasted
+                    self._keeper.delete_object(KIND, record.path)
+                    self._stored.discard(record.path)
+                else:
                     self._keeper.put_object(KIND, record.path, record.to_table())
+                    self._stored.add(record.path)
 
 
 class _Watch:

@@ -65,7 +65,10 @@ class Zone:
     def _add_place(self, owner: str, node: str, host: str, port: int) -> None:
         target, kind = f"{host}.", ""
         try:
-            kind = "A" if ip_address(host).version == 4 else "AAAA"
+            address = ip_address(host)
+            if getattr(address, "scope_id", None):
+                return  # it means something on that machine only
+            kind = "A" if address.version == 4 else "AAAA"
             target = f"{node}.{NODES}.{self.origin}"
         except ValueError:
             pass  # a name, which others resolve

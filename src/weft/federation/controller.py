@@ -141,6 +141,7 @@ class Federation:
         route = self._routes.pop(name, None)
         if route is None:
             raise Refused(f"no route '{name}'", 404)
+        self._causes.pop(name, None)
         uplink = self._uplinks[route.link]
         steps: list[Step] = [*self._carriers.close(name), *self._errands.drop_route(name, self._epoch_of(name))]
         steps += self._tell(self._reflections.remove(name))

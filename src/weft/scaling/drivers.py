@@ -44,6 +44,7 @@ class LocalProcesses:
     def __init__(self, url: str) -> None:
         self._url = url
         self._running: dict[str, list[tuple[str, asyncio.subprocess.Process]]] = {}
+        self._stop_s: dict[str, float] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def count(self, service: Service) -> int:
@@ -68,7 +69,8 @@ class LocalProcesses:
 
     async def close(self) -> None:
         """End every instance, politely."""
-        ends = [_end(process, 5.0) for running in self._running.values() for _, process in running]
+        all_ = self._running.items()
+        ends = [_end(process, self._stop_s[service]) for service, running in all_ for _, process in running]
         self._running.clear()
         await asyncio.gather(*ends, *self._stopping)
 
@@ -83,6 +85,7 @@ class LocalProcesses:
         except OSError as error:
             raise Unavailable(f"cannot start {service.name}: {words[0]}: {error.strerror}") from error
         self._running.setdefault(service.name, []).append((instance, process))
+        self._stop_s[service.name] = service.stop_s
 
 
 class Commands:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from functools import partial
 
 import pytest
 
-from weft.directory import Embedded
+from weft.directory import Embedded, book
 from weft.directory.book import Book, record_of
-from weft.model.errors import RemoteProtocolError
+from weft.model.errors import RemoteProtocolError, Unavailable
 from weft.store import Store
 
 
@@ -32,6 +34,44 @@ def test_entries_of_a_former_life_are_taken_back() -> None:
     _, answers = reborn.merge(other.all())
     other.merge(answers)
     assert other.get("/services/x/one") is None
+
+
+def test_what_came_once_and_went_is_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "MARKS_MAX", 10)
+    nodes = {name: Embedded(name) for name in "abc"}
+    told: list[int] = []
+
+    def spread(sender: str, records: list[dict[str, object]], but: str) -> None:
+        told.append(len(records))
+        for name, node in nodes.items():
+            if name not in (sender, but):
+                node.receive(sender, records)
+
+    for name, node in nodes.items():
+        node.spread = partial(spread, name)  # type: ignore[assignment]
+    marks = []
+    for number in range(100):
+        path = f"/members/{number}"
+        asyncio.run(nodes["a"].put(path, {}, ephemeral=True))
+        asyncio.run(nodes["a"].delete(path))
+        marks.append(nodes["a"]._book.all()[-1].to_table())
+    for node in nodes.values():
+        kept = sorted(int(record.path.rpartition("/")[2]) for record in node._book.all())
+        assert len(kept) < 20
+        assert kept == list(range(100 - len(kept), 100)), "the newest"
+    told.clear()
+    nodes["b"].receive("a", [dict(mark) for mark in marks])
+    assert told == [], "and nobody talks about the others again"
+    assert len(nodes["b"]._book.all()) < 20
+
+
+def test_a_full_book_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "RECORDS_MAX", 2)
+    full = Book("one")
+    for path in ("/a", "/b", "/a"):
+        full.put(path, {}, ephemeral=False)
+    with pytest.raises(Unavailable, match="the directory is full"):
+        full.put("/c", {}, ephemeral=False)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -87,6 +127,8 @@ async def test_lasting_entries_are_stored() -> None:
         await directory.put("/mine", {"n": 1}, ephemeral=True)
         await directory.put("/gone", {"n": 1})
         await directory.delete("/gone")
+        await directory.put("/no longer", {"n": 1})
+        await directory.put("/no longer", {"n": 2}, ephemeral=True)
     async with Embedded("a", store) as directory:
         assert [entry.path for entry in await directory.entries("/")] == ["/kept"]
         assert (await directory.put("/kept", {"n": 2})).version > 3

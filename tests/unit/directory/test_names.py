@@ -22,6 +22,7 @@ ENTRIES = [
     ("/members/b", {"urls": ["amqp://[2001:db8::2]:5672"]}),
     ("/members/c", {"urls": ["amqp://c.example:5674"]}),
     ("/members/d", {"urls": "wrong"}),
+    ("/members/e", {"urls": ["amqp://[fe80::1%25eth0]:5672"]}),
     ("/services/user.lifecycle/a", {"instances": ["one"]}),
     ("/services/user.lifecycle/b", {}),
     ("/services/user.lifecycle/gone", {}),

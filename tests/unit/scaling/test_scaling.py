@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from pathlib import Path
@@ -144,6 +145,26 @@ async def test_an_instance_that_does_not_listen_is_ended() -> None:
     await driver.bring_to(service, 0)
     await driver.close()
     assert await driver.count(service) == 0
+
+
+async def test_the_end_of_the_driver_gives_instances_the_time_of_their_service(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    program = (
+        "import pathlib,signal,sys,time; p = pathlib.Path(sys.argv[1])\n"
+        "def end(*_): time.sleep(float(sys.argv[2])); p.write_text('done'); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); p.write_text('ready'); time.sleep(60)"
+    )
+    for work_s, stop_s, left in (("0.1", 30.0, "done"), ("30", 0.1, "ready")):
+        said.unlink(missing_ok=True)
+        words = (sys.executable, "-c", program, str(said), work_s)
+        service = Service("s", command=words, messages_each=1, stop_s=stop_s)
+        driver = LocalProcesses("amqp://127.0.0.1")
+        await driver.bring_to(service, 1)
+        while not said.exists() or not said.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(4):
+            await driver.close()
+        assert said.read_text() == left
 
 
 async def test_a_program_that_is_not_there_is_told() -> None:
