@@ -36,6 +36,7 @@ ALTERNATE_EXCHANGE = "alternate-exchange"
 DELAYED_EXCHANGE = "x-delayed-message"
 DELAYED_TYPE = "x-delayed-type"
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
+ALL_EXCHANGE_TYPES = frozenset({*EXCHANGE_TYPES, DELAYED_EXCHANGE, DEDUPLICATION})
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 DURABILITIES = ("sync", "write", "memory")
 ACKS = ("node", "end-to-end")
@@ -220,7 +221,7 @@ def check_exchange_type(type_: str) -> None:
     """Refuse an exchange type this node does not have; the peer should not have tried."""
     if not type_:
         raise Refused("COMMAND_INVALID - invalid exchange type ''", 503)
-    if type_ not in (*EXCHANGE_TYPES, DELAYED_EXCHANGE, DEDUPLICATION):
+    if type_ not in ALL_EXCHANGE_TYPES:
         raise Refused(f"COMMAND_INVALID - unknown exchange type '{type_}'", 503)
 
 

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
 from weft.broker.addresses import resolve
+from weft.broker.arguments import ALL_EXCHANGE_TYPES
 from weft.broker.attaching import Attaching
 from weft.broker.bindings import change_binding
 from weft.broker.exchanges import declare_exchange, delete_exchange
 from weft.broker.outcome import Counts, Outcome
-from weft.broker.policies import Applied, check_policy, compile_policy
+from weft.broker.policies import IGNORED, Applied, check_policy, compile_policy
 from weft.broker.queues import declare_queue, delete_queue
 from weft.broker.settings import TopologySettings
 from weft.broker.tables import Drop, Edit, Put, Record, Tables, Watch, save_edits
@@ -50,6 +51,10 @@ Claim = Callable[[str, AttachRequested, AcceptLink], AcceptLink]
 
 class Topology:
     """Decides on exchanges, queues, bindings and links."""
+
+    exchange_types = ALL_EXCHANGE_TYPES
+    idle_keys = IGNORED
+    """Keys of policies that are kept and do nothing."""
 
     def __init__(self, store: Store, access: Access, counts: Counts, settings: TopologySettings | None = None) -> None:
         """`counts` tells (ready, unsettled, consumers) of a queue, as the engine's `queue_stats` does."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli import remote
-from weft.cli.options import at_least_one, key_values
+from weft.cli.options import at_least_one, key_values, printable
 from weft.client import connect
 from weft.client.management import Management
 from weft.config.schema import nearest
@@ -31,6 +31,7 @@ WIDTH_MAX = 8
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
+    remote.add_vhost(parser)
     words = parser.add_subparsers(dest="word", required=True, metavar="WORD")
     words.add_parser("classes", help="what can be managed")
     listing = words.add_parser("list", help="objects of a class")
@@ -118,9 +119,20 @@ async def _list(management: Management, options: argparse.Namespace, item: dict[
 
 async def _definitions(management: Management, options: argparse.Namespace) -> None:
     if options.word == "import":
-        await management.call("node", None, "import", {"definitions": _read(options.file)})
+        told = await management.call("node", None, "import", {"definitions": _read(options.file)})
+        _tell_import(told, as_json=options.json)
     else:
         _write(json.dumps(await management.call("node", None, "export"), indent=2, default=str), options.file)
+
+
+def _tell_import(told: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    taken = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in told.get("taken", {}).items())
+    print(f"taken over: {taken or 'nothing is defined there'}")
+    for line in told.get("without_effect", ()):
+        print(f"kept, without effect here: {printable(line)}")
 
 
 def _write(text: str, file: str | None) -> None:

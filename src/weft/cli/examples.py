@@ -59,6 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "exchange": (
         "weft exchange add topic events",
         "weft exchange bind events audit 'orders.#'",
+        "weft exchange bind tasks red --argument x-match=any --argument colour=red",
         "weft exchange bindings",
     ),
     "queue": (
@@ -75,6 +76,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "weft ctl classes",
         "weft ctl list queue --columns name,ready --sort ready --reverse --count 10",
         "weft ctl show node",
+        "weft ctl add permission ann 'configure=^ann' 'write=.*' 'read=.*' --vhost orders",
         "weft ctl watch 'queue.#'",
         "weft ctl export definitions.json",
     ),

@@ -20,6 +20,7 @@ APPLY_TO = ("all", "exchanges", "queues", "classic_queues", "quorum_queues", "st
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
+    remote.add_vhost(parser)
     words = parser.add_subparsers(dest="word", required=True, metavar="set|clear|list")
     setting = words.add_parser("set", help="set a policy; it holds at once for what it matches")
     setting.add_argument("name")
@@ -47,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
             case "clear":
                 await management.delete(kind, options.name)
             case _:
-                remote.print_rows(await management.query(kind), COLUMNS, as_json=options.json)
+                rows = await management.query(kind)
+                remote.print_rows(rows, remote.where_needed(rows, COLUMNS), as_json=options.json)
         return 0
 
     return remote.run(options, work)

@@ -18,6 +18,7 @@ COLUMNS = ("name", "type", "durable", "ready", "unsettled", "consumers", "publis
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
     remote.add_url(parser)
+    remote.add_vhost(parser)
     words = parser.add_subparsers(dest="word", required=True, metavar="add|del|list")
     add = words.add_parser("add", help="make a queue")
     add.add_argument("name")
@@ -41,10 +42,8 @@ def run(options: argparse.Namespace) -> int:
                 conditions = {} if options.force else {"if_empty": True, "if_unused": True}
                 await management.delete("queue", options.name, conditions)
             case _:
-                rows = await management.query("queue")
-                remote.print_rows(
-                    [row for row in rows if not management.owns(row["name"])], COLUMNS, as_json=options.json
-                )
+                rows = [row for row in await management.query("queue") if not management.owns(row["name"])]
+                remote.print_rows(rows, remote.where_needed(rows, COLUMNS), as_json=options.json)
         return 0
 
     return remote.run(options, work)

@@ -37,10 +37,16 @@ def add_url(parser: argparse.ArgumentParser) -> None:
 
 def add_node(parser: argparse.ArgumentParser, what: str = "the node, or several with commas between them") -> None:
     """The options by which a node is chosen."""
-    parser.add_argument("--url", metavar="URL", help=f"{what} (default: WEFT_URL, or amqp://localhost)")
+    form = "as amqp://user:password@host:port/vhost"
+    parser.add_argument("--url", metavar="URL", help=f"{what}, {form} (default: WEFT_URL, or amqp://localhost)")
     parser.add_argument(
         "--wait-for-node", type=seconds, metavar="S", help="wait so long for a node that is not there yet (default: 0)"
     )
+
+
+def add_vhost(parser: argparse.ArgumentParser) -> None:
+    """For objects of a virtual host that the caller need not enter."""
+    parser.add_argument("--vhost", metavar="VHOST", help="the virtual host of the objects (default: that of the URL)")
 
 
 def patience(options: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> Options:
@@ -51,7 +57,7 @@ def patience(options: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> Optio
 
 def run(options: argparse.Namespace, work: Work) -> int:
     """Do some work with the management of the node that the options name; the exit code."""
-    return asyncio.run(_run(options.url, work, patience(options), TIMEOUT_S))
+    return asyncio.run(_run(options.url, work, patience(options), TIMEOUT_S, getattr(options, "vhost", None)))
 
 
 def run_at(url: str, work: Work, timeout_s: float) -> int:
@@ -59,9 +65,9 @@ def run_at(url: str, work: Work, timeout_s: float) -> int:
     return asyncio.run(_run(url, work, {"timeout_s": timeout_s, "patient": False}, timeout_s))
 
 
-async def _run(url: str | None, work: Work, connecting: Options, timeout_s: float) -> int:
+async def _run(url: str | None, work: Work, connecting: Options, timeout_s: float, vhost: str | None = None) -> int:
     async with connect(url, **connecting) as fabric:
-        return await work(Management(fabric, timeout_s=timeout_s))
+        return await work(Management(fabric, vhost=vhost, timeout_s=timeout_s))
 
 
 def broker_url(text: str) -> str:
@@ -88,6 +94,11 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool = F
         widths = fitting(widths, shutil.get_terminal_size().columns - 2 * (len(widths) - 1))
     for line in ([column.upper() for column in columns], *texts):
         print("  ".join(_cell(cell, width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def where_needed(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
+    """The columns, and the virtual host where there is another than `/`: names alone do not tell what it takes."""
+    return (columns[0], "vhost", *columns[1:]) if {row.get("vhost") for row in rows} - {"/"} else columns
 
 
 def fitting(widths: Sequence[int], room: int) -> list[int]:

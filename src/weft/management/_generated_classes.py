@@ -72,7 +72,7 @@ CLASSES = (
             Operation("statistics", "Publish statistics of every object now, as events.", "monitoring", ()),
             Operation("tell", "Publish an event about something the node does not keep itself: a rule that fired, a service that was scaled.", "monitoring", (Field("class", "string", "`rule` or `service`.", "read"), Field("kind", "string", "An event of that class.", "read"), Field("object", "string", "Its name.", "read"), Field("values", "map", "What is said of it.", "read"), )),
             Operation("export", "Everything that is defined, in RabbitMQ's form.", "administrator", ()),
-            Operation("import", "Make what a document defines; what is there stays, but users and permissions are replaced.", "administrator", (Field("definitions", "map", "The document.", "read"), )),
+            Operation("import", "Make what a document defines; what is there stays, but users and permissions are replaced. It answers with what was taken over (`taken`, by kind), and what of that has no effect here (`without_effect`).", "administrator", (Field("definitions", "map", "The document.", "read"), )),
             Operation("echo", "Answer with the arguments that came.", "", (Field("value", "string", "Anything.", "read"), )),
         ),
         events=(

@@ -36,6 +36,10 @@ REQUESTS_MAX = 32
 BODY_TYPE = "amqp-1.0"
 """The `type` of a 0-9-1 message whose body is an AMQP 1.0 section."""
 
+DESCRIPTION = "statusDescription"
+DESCRIPTION_BYTES_MAX = 255
+"""What is longer is no text in the other protocol (docs/reference/mapping.md): the body has the whole of it."""
+
 LOG = logging.getLogger("weft.management")
 _STATUS = {403: 403, 404: 404, 405: 405, 409: 409, 501: 501, 541: 503}
 _WORDS: dict[type, str] = {str: "text", list: "list", dict: "map"}
@@ -48,6 +52,11 @@ def status_of(error: Exception) -> int:
     if isinstance(error, Unavailable):
         return _LATER
     return _STATUS.get(error.code, _BAD) if isinstance(error, Refused) else _BAD
+
+
+def shortened(text: str) -> str:
+    """A text that fits a header."""
+    return text.encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
 
 
 class Endpoint:
@@ -216,7 +225,10 @@ class Endpoint:
     async def _reply(self, caller: Caller, message: Message, address: str, answer: tuple[int, str, Values]) -> None:
         status, text, body = answer
         asked = message.properties
-        properties: Values = {"headers": {"statusCode": status, "statusDescription": text[:200]}}
+        description = shortened(text)
+        if description != text:
+            body = {**body, DESCRIPTION: text}
+        properties: Values = {"headers": {"statusCode": status, DESCRIPTION: description}}
         correlation = asked.get("correlation_id") or asked.get("message_id")
         if correlation:
             properties["correlation_id"] = correlation

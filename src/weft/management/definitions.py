@@ -10,6 +10,7 @@ virtual host leaves out its name.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from weft.management.classes.limits import limits_of
 from weft.management.classes.parameters import OPERATOR_POLICY, VHOST_LIMITS, parameter_name
 from weft.management.classes.policies import policy_values
 from weft.management.classes.users import topic_name
+from weft.management.foreign import refuse_unknown, without_effect
 from weft.management.manager import Manager
 from weft.management.query import Row, each
 from weft.management.turns import Turns
@@ -41,6 +43,19 @@ UNDEFINED = "undefined"
 """How some RabbitMQ write that a virtual host has no type of queues of its own."""
 _OF_CLUSTERS = ("cluster_name", "internal_cluster_id")
 """Parameters that name another cluster: those of a node are its own."""
+KINDS = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "global_parameters",
+    "policies",
+    "parameters",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+LOG = logging.getLogger("weft.management")
 Document = dict[str, Any]
 
 
@@ -201,9 +216,12 @@ def _bindings(manager: Manager, vhost: str) -> Iterator[Document]:
             }
 
 
-async def import_(manager: Manager, caller: Caller, document: Document, vhost: str | None) -> None:
-    """Make what a document defines; Refused at the first thing that cannot be made, what came before it stays."""
+async def import_(manager: Manager, caller: Caller, document: Document, vhost: str | None) -> Row:
+    """Make what a document defines; Refused at the first thing that cannot be made, what came before it stays. The
+    answer counts what was taken over, and tells what of it has no effect here.
+    """
     caller.require("administrator" if vhost is None else "policymaker")
+    refuse_unknown(manager.host.topology, document, vhost)
     if vhost is None:
         await _access(manager, caller, document)
     if vhost is None or caller.rank >= manager.node.rank:
@@ -218,6 +236,10 @@ async def import_(manager: Manager, caller: Caller, document: Document, vhost: s
     await _parameters(manager, caller, document, vhost)
     for kind in ("exchanges", "queues", "bindings"):
         await _make(manager, kind, _rows(document, kind), vhost)
+    idle = list(without_effect(manager.host.topology, document, vhost))
+    for line in idle:
+        LOG.warning("imported definitions: without effect here: %s", line)
+    return {"taken": {kind: len(document[kind]) for kind in KINDS if document.get(kind)}, "without_effect": idle}
 
 
 async def _access(manager: Manager, caller: Caller, document: Document) -> None:

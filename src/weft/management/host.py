@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from weft._kernel import Engine
 from weft.model.changes import Change
@@ -48,6 +48,9 @@ class AppliedLike(Protocol):
 
 class TopologyLike(Protocol):
     """Exchanges, queues and bindings."""
+
+    exchange_types: ClassVar[frozenset[str]]
+    idle_keys: ClassVar[frozenset[str]]
 
     def queues(self, vhost: str) -> list[Queue]: ...
     def exchanges(self, vhost: str) -> list[Exchange]: ...

@@ -77,13 +77,13 @@ class Manager:
     async def create(self, caller: Caller, class_name: str, vhost: str, name: str, values: Values) -> str:
         """Make an object; its name."""
         managed = self._enter(caller, class_name, vhost)
-        self._check(managed, values, {"key", "create", "write", "secret"})
+        self._check(managed, vhost, values, {"key", "create", "write", "secret"})
         return await self._providers[class_name].create(caller, vhost, clean_name(name), values)
 
     async def update(self, caller: Caller, class_name: str, vhost: str, name: str, values: Values) -> None:
         """Change an object."""
         managed = self._enter(caller, class_name, vhost)
-        self._check(managed, values, {"key", "write", "secret"})
+        self._check(managed, vhost, values, {"key", "write", "secret"})
         await self._providers[class_name].update(caller, vhost, clean_name(name), values)
 
     async def delete(self, caller: Caller, class_name: str, vhost: str, name: str, options: Values) -> None:
@@ -123,9 +123,11 @@ class Manager:
         return managed
 
     @staticmethod
-    def _check(managed: ManagedClass, values: Values, allowed: set[str]) -> None:
+    def _check(managed: ManagedClass, vhost: str, values: Values, allowed: set[str]) -> None:
         fields = [field for field in managed.properties if field.how in allowed]
         _check_fields(fields, values)
+        if managed.scope == "vhost" and values.get("vhost", vhost) != vhost:
+            raise Refused(f"the request is for virtual host '{vhost}', and its body for '{values['vhost']}'", 400)
 
 
 async def _tell_none() -> int:

@@ -192,17 +192,6 @@ def test_options_of_a_command_stand_after_its_word_too() -> None:
     assert parser.parse_args(["list"]).json is False
 
 
-def test_a_shell_completes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    for typed, offered in (("weft que", "queue"), ("weft queue li", "list"), ("weft queue list --js", "--json")):
-        ask = f'COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _weft; echo "${{COMPREPLY[@]}}"'
-        ran = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=30)
-        assert (ran.stdout, ran.stderr) == (f"{offered}\n", "")
-    assert main(["completion", "fish"]) == 0
-    assert "__fish_seen_subcommand_from queue" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("widths", "room", "fitted"),
     [

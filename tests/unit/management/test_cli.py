@@ -295,3 +295,75 @@ async def test_the_screen_shows_nodes_links_and_queues_and_obeys_keys(node: weft
             if terminal.process.poll() is None:
                 terminal.process.kill()
                 terminal.process.wait()
+
+
+async def test_bindings_with_arguments_and_to_exchanges(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    for words in (
+        "add headers tasks",
+        "add fanout all",
+        "bind tasks red --argument x-match=any --argument colour=red",
+        "bind tasks red --argument x-match=any --argument size=5",
+        "bind all tasks --kind exchange",
+    ):
+        node.declare_queue("red")
+        assert await weft_command("exchange", *words.split()) == (0, "")
+    assert await node.send("tasks/", b"", headers={"colour": "red"}) == 1
+    code, text = await weft_command("exchange", "bindings")
+    assert (code, len(text.splitlines())) == (0, 4)  # the reply address of the command itself is not told
+    assert '{"x-match": "any", "size": 5}' in text
+    gone = ["unbind", "tasks", "red", "--argument", "x-match=any", "--argument", "size=5"]
+    assert await weft_command("exchange", *gone) == (0, "")
+    code, text = await weft_command("exchange", *gone)
+    assert (code, "no binding of 'red' to 'tasks' with key '' and arguments" in text) == (1, True)
+    assert await weft_command("exchange", *["unbind", "all", "tasks", "--kind", "exchange"]) == (0, "")
+    code, text = await weft_command("exchange", "list")
+    assert re.search(r"^tasks +headers +yes +1 +1 +1 ", text, re.MULTILINE)
+
+
+async def test_lists_tell_the_virtual_host_where_there_is_another(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    node.declare_queue("here")
+    assert "VHOST" not in (await weft_command("queue", "list"))[1]
+    assert (await weft_command("ctl", "add", "vhost", "green"))[0] == 0
+    allow = "permission", "guest", "configure=.*", "write=.*", "read=.*"
+    code, text = await weft_command("ctl", "add", *allow, "vhost=green")  # and not without a word in another one
+    assert (code, text) == (1, "weft ctl: the request is for virtual host '/', and its body for 'green'\n")
+    assert await weft_command("ctl", "add", *allow, "--vhost", "green") == (0, "")
+    assert await weft_command("queue", "add", "there", "--url", f"{os.environ['WEFT_URL']}/green") == (0, "")
+    assert await weft_command("queue", "add", "more", "--vhost", "green") == (0, "")
+    assert re.search(r"^there +green ", (await weft_command("queue", "list"))[1], re.MULTILINE)
+    _, text = await weft_command("queue", "list", "--vhost", "green")
+    assert [line.split()[0] for line in text.splitlines()] == ["NAME", "more", "there"]
+
+
+DEFINITIONS = {
+    "vhosts": [{"name": "shop"}],
+    "parameters": [
+        {"component": "shovel", "vhost": "shop", "name": "mover", "value": {"src-uri": "amqp://u:secret@x"}},
+        {"component": "federation-upstream", "vhost": "shop", "name": "north", "value": {"uri": "amqp://u:secret@x"}},
+        {"component": "vhost-limits", "vhost": "shop", "name": "limits", "value": {"max-queues": 5}},
+    ],
+    "policies": [{"vhost": "shop", "name": "ha", "pattern": "", "definition": {"ha-mode": "all", "max-length": 5}}],
+    "queues": [{"vhost": "shop", "name": "work"}],
+}
+
+
+async def test_what_is_taken_over_of_rabbitmq_and_what_not(weft_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "all.json"
+    exchanges = [{"vhost": "shop", "name": f"e{n}", "type": "x-consistent-hash"} for n in range(12)]
+    file.write_text(json.dumps(DEFINITIONS | {"exchanges": exchanges}))
+    code, text = await weft_command("ctl", "import", str(file))
+    assert (code, text.count("(x-consistent-hash)"), text.count("\n")) == (1, 10, 1)
+    assert text.endswith(" and 2 more; nothing was made: give them another type, or take them out\n")
+    assert "shop" not in (await weft_command("ctl", "list", "vhost"))[1]
+    file.write_text(json.dumps(DEFINITIONS))
+    assert await weft_command("ctl", "import", str(file)) == (
+        0,
+        "taken over: 1 vhosts, 1 policies, 3 parameters, 1 queues\n"
+        "kept, without effect here: shovel 'mover' in 'shop'; "
+        "`weft link add` and `weft route add queue` do what it did\n"
+        "kept, without effect here: federation-upstream 'north' in 'shop'; "
+        "`weft link add` and `weft route add dynamic` do what it did\n"
+        "kept, without effect here: ha-mode of policy 'ha' in 'shop'\n",
+    )
+    code, text = await weft_command("ctl", "import", str(file), "--json")
+    assert (code, len(json.loads(text)["without_effect"])) == (0, 3)

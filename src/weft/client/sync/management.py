@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ADDRESS = "$management"
 PAGE_ROWS = 500
 TIMEOUT_S = 10.0
+DESCRIPTION = "statusDescription"
+"""A header; where it is too long for one, the body has the whole of it."""
 _UNAVAILABLE = 503
 _FAILURES = 400
 
@@ -129,7 +131,8 @@ class Management:
             ADDRESS, dict(body or {}), headers=headers, timeout_s=self._timeout_s, durable=False
         )
         status = int(reply.headers.get("statusCode", 0))
-        text = str(reply.headers.get("statusDescription", ""))
+        told = reply.body if isinstance(reply.body, dict) else {}
+        text = str(told.get(DESCRIPTION) or reply.headers.get(DESCRIPTION, ""))
         if status == _UNAVAILABLE:
             raise Unavailable(text)
         if status >= _FAILURES or status == 0:

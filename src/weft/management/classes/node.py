@@ -93,8 +93,7 @@ class NodeClass(Provider):
             case "export":
                 return await export(self._manager, caller, None)
             case "import":
-                await import_(self._manager, caller, arguments.get("definitions") or {}, None)
-                return {}
+                return await import_(self._manager, caller, arguments.get("definitions") or {}, None)
             case "echo":
                 return arguments
             case "statistics":
