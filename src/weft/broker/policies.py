@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TypeVar
 
 from weft.broker import streams
@@ -113,7 +114,10 @@ def check_policy(policy: ResourcePolicy) -> None:
         if policy.operator and key not in OPERATOR_KEYS and key not in IGNORED:
             raise _wrong(f"'{key}'", f"cannot be set by an operator policy; those set {', '.join(OPERATOR_KEYS)}")
         if key not in ARGUMENTS and key not in IGNORED and key != TARGET:
-            raise _wrong(f"'{key}'", f"is no key of a definition; known are {', '.join([*ARGUMENTS, TARGET])}")
+            known = [*ARGUMENTS, TARGET]
+            close = get_close_matches(key, known, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
+            raise _wrong(f"'{key}'", f"is no key of a definition; {hint}")
     target = policy.definition.get(TARGET, "")
     if not isinstance(target, str):
         raise _wrong(f"'{TARGET}'", f"expected the name of a link, got {type_name(target)}")

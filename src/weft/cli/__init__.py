@@ -77,6 +77,18 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
+        self._mixes = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Words may stand on both sides of options: `weft send orders --header colour=red hello`."""
+        has_words = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        if self._mixes or has_words:
+            return super().parse_known_args(args, namespace)
+        self._mixes = True  # what follows asks again, once for options and once for the rest
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixes = False
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Python 3.11 makes an empty list of a lonely `--`, as in `--count=--`."""

@@ -11,7 +11,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from weft.config import load
+from weft.cli.checked import load_checked
 from weft.config._generated_schema import ENTITIES
 from weft.config.schema import Attribute
 
@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the schema as a file with every key commented out, or check a file."""
     if options.check:
-        load(Path(options.check))
+        load_checked(Path(options.check))
         print(f"{options.check} is right")
         return 0
     for entity in ENTITIES:

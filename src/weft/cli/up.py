@@ -26,7 +26,8 @@ from typing import Any
 
 from weft import __version__
 from weft._kernel import keep_buffers
-from weft.config import Configuration, Listen, load, node_name_default, parse, validate_node_name
+from weft.cli.checked import load_checked
+from weft.config import Configuration, Listen, node_name_default, parse, validate_node_name
 from weft.config.load import PORT
 from weft.management.events import LOG as EVENTS
 from weft.management.lines import LineFormatter
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
 def configure(options: argparse.Namespace) -> Configuration:
     """The file's configuration with the command line's over it, and defaults below."""
-    configuration = joined(load(Path(options.config)) if options.config else Configuration())
+    configuration = joined(load_checked(Path(options.config)) if options.config else Configuration())
     name = validate_node_name(options.name) if options.name is not None else configuration.name or node_name_default()
     listen = configuration.listen
     if options.listen:
@@ -200,7 +201,7 @@ async def _reload(node: Node, config_path: Path | None) -> None:
     if config_path is None:
         return
     try:
-        await node.reload(joined(load(config_path)))
+        await node.reload(joined(load_checked(config_path)))
     except WeftError as error:
         print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
     else:

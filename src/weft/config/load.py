@@ -125,8 +125,8 @@ def parse(text: str, origin: str = "configuration", folder: Path = Path()) -> Co
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(_syntax_complaint(origin, error)) from error
-    checked = _Checker(text, origin).check(document)
-    return _build(checked, _Checker(text, origin), folder)
+    checked = Checker(text, origin).check(document)
+    return _build(checked, Checker(text, origin), folder)
 
 
 def node_name_default() -> str:
@@ -151,7 +151,7 @@ def _syntax_complaint(origin: str, error: Exception) -> str:
     return f"{origin}:{found[2] or 'end'}: not TOML: {found[1][:1].lower()}{found[1][1:]}"
 
 
-class _Checker:
+class Checker:
     """Compares a document with the schema."""
 
     def __init__(self, text: str, origin: str) -> None:
@@ -216,7 +216,7 @@ class _Checker:
         return header_line
 
 
-def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: Path) -> Configuration:
+def _build(checked: dict[str, list[dict[str, Any]]], checker: Checker, folder: Path) -> Configuration:
     node = checked["node"][0] if checked["node"] else {"name": None, "data_dir": None}
     if node["name"] is not None:
         try:
@@ -252,13 +252,13 @@ def _build(checked: dict[str, list[dict[str, Any]]], checker: _Checker, folder: 
     )
 
 
-def _tracing(row: dict[str, Any], checker: _Checker) -> tuple[str, int]:
+def _tracing(row: dict[str, Any], checker: Checker) -> tuple[str, int]:
     if not row["endpoint"].startswith(("http://", "https://")):
         raise checker.error("endpoint must begin with http:// or https://", "tracing", 0, "endpoint")
     return row["endpoint"], row["one_in"]
 
 
-def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path, table: str = "listen") -> Listen:
+def _listen(row: dict[str, Any], index: int, checker: Checker, folder: Path, table: str = "listen") -> Listen:
     certificate, key = row["tls_cert"], row["tls_key"]
     if (certificate is None) != (key is None):
         raise checker.error("tls_cert and tls_key need each other", table, index)
@@ -274,7 +274,7 @@ def _listen(row: dict[str, Any], index: int, checker: _Checker, folder: Path, ta
     return Listen(endpoint, *files)
 
 
-def _user(row: dict[str, Any], index: int, checker: _Checker) -> User:
+def _user(row: dict[str, Any], index: int, checker: Checker) -> User:
     if (row["password"] is None) == (row["password_hash"] is None):
         raise checker.error(f"user {row['name']!r} needs either password or password_hash", "users", index)
     return User(row["name"], row["password"], row["password_hash"], tuple(row["tags"]))
@@ -285,7 +285,7 @@ def _check_names(
     vhosts: tuple[str, ...],
     permissions: tuple[Permission, ...],
     settings: Settings,
-    checker: _Checker,
+    checker: Checker,
 ) -> None:
     known_users = [user.name for user in users]
     for index, name in enumerate(known_users):
@@ -303,7 +303,7 @@ def _check_names(
             _check_pattern(getattr(permission, operation), checker, "permissions", index, operation)
 
 
-def _check_policies(policies: tuple[Policy, ...], vhosts: tuple[str, ...], checker: _Checker) -> None:
+def _check_policies(policies: tuple[Policy, ...], vhosts: tuple[str, ...], checker: Checker) -> None:
     for index, policy in enumerate(policies):
         if policy.vhost not in ("/", *vhosts):
             hint = nearest(policy.vhost, ("/", *vhosts))
@@ -311,7 +311,7 @@ def _check_policies(policies: tuple[Policy, ...], vhosts: tuple[str, ...], check
         _check_pattern(policy.pattern, checker, "policies", index, "pattern")
 
 
-def _check_pattern(text: str, checker: _Checker, table: str, index: int, key: str) -> None:
+def _check_pattern(text: str, checker: Checker, table: str, index: int, key: str) -> None:
     try:
         re.compile(text)
     except re.error as error:

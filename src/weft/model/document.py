@@ -21,7 +21,7 @@ def read(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
     """The file's text."""
     data = read_bytes(path, bytes_max)
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text") from error

@@ -53,7 +53,7 @@ class Registry:
 
     def put_user(self, name: str, password_hash: str | None, tags: Iterable[str]) -> User:
         """Make a user, or replace one."""
-        _check_name("user", name)
+        check_name("user", name)
         if password_hash is not None:
             check_hash(password_hash)
         return self._put(User(name, password_hash, tuple(tags)))
@@ -97,7 +97,7 @@ class Registry:
 
     def add_vhost(self, name: str) -> None:
         """Make a virtual host, if it is not there."""
-        _check_name("virtual host", name)
+        check_name("virtual host", name)
         with self._saving():
             self._store.put_vhost(name)
         self.vhosts.setdefault(name, Notes())
@@ -227,11 +227,12 @@ def _check_notes(notes: Notes) -> None:
     if len(notes.tags) > TAGS_MAX:
         raise ConfigError(f"a virtual host has at most {TAGS_MAX} tags")
     for tag in notes.tags:
-        _check_name("tag", tag)
+        check_name("tag", tag)
     if notes.queue_type is not None and notes.queue_type not in QUEUE_TYPES:
         raise ConfigError(f"default_queue_type is one of {', '.join(QUEUE_TYPES)}, not '{notes.queue_type}'")
 
 
-def _check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str) -> None:
+    """ConfigError if nothing can have this name."""
     if not 0 < len(name.encode()) <= NAME_BYTES_MAX or "\0" in name:
         raise ConfigError(f"the name of a {what} must have 1 to {NAME_BYTES_MAX} bytes and no NUL")

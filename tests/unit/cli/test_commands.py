@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from time import monotonic
 
 import pytest
 
+import weft as weft_module
 from weft import __version__
 from weft.cli import COMMANDS, load, main, remote
 from weft.cli.examples import EXAMPLES
@@ -100,6 +103,23 @@ def test_who_interrupts_early_is_told_nothing(
     monkeypatch.setattr("weft.cli.import_module", interrupted)
     assert main(["receive", "q"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_who_interrupts_while_modules_are_read_is_told_nothing(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(weft_module.__file__).parents[1]}"}
+    ran = subprocess.run([sys.executable, "-m", "weft"], capture_output=True, text=True, timeout=30, env=env)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_words_may_stand_on_both_sides_of_options() -> None:
+    _, parser = load("send")
+    options = parser.parse_args(["orders", "one", "--header", "a=b", "two"])
+    assert (options.address, options.body, options.header) == ("orders", ["one", "two"], ["a=b"])
+    assert parser.parse_args(["orders", "--", "--count"]).body == ["--count"]
+    _, parser = load("ctl")
+    options = parser.parse_args(["add", "queue", "q", "--json", "durable=true"])
+    assert (options.name, options.values, options.json) == ("q", ["durable=true"], True)
 
 
 @pytest.mark.parametrize(
@@ -246,3 +266,37 @@ def test_hashing_a_password() -> None:
     assert ran.returncode == 0
     assert verify_password("secret", ran.stdout.strip())
     assert "secret" not in ran.stdout
+
+
+WRONG = {
+    "[[policies]]\nname = 'p'\npattern = '.'\ndefinition = {max-lenght = 1}": "4: Validation failed: 'max-lenght' "
+    "is no key of a definition; did you mean 'max-length'?",
+    "[[policies]]\nname = 'p'\npattern = '.'\ndefinition = {max-length = 'x'}": "4: Validation failed: 'max-length' ",
+    "[[links]]\nname = 'up'\nurls = ['http://x']": "1: 'http://x' is not amqp://",
+    "[[routes]]\nlink = 'up'\nkind = 'queu'": "1: route 'up:pull:queu': kind is 'queu'; it may be queue, ",
+    "[[users]]\nname = 'ann'\npassword_hash = 'abc'": "3: a password hash must look like scrypt$",
+    "[[vhosts]]\nname = 'a'\n[[vhosts]]\nname = ''": "4: the name of a virtual host must have 1 to 255 bytes",
+    "[[listen]]\naddress = 'h:0'\ntls_cert = 'none.pem'\ntls_key = 'none.key'": "3: cannot read {folder}/none.pem: no ",
+    "[http]\naddress = 'h:0'\ntls_cert = 'none.pem'\ntls_key = 'none.key'": "3: cannot read {folder}/none.pem: no ",
+    "[directory]\nurl = 'zk://x'": "2: 'zk://x' is no directory: write embedded: or zookeeper://host:port/root",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_file_is_right_for_whoever_checks_it_or_starts_with_it(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text(text)
+    for command, words in (("config", ["--check"]), ("up", ["--data-dir", str(tmp_path / "data"), "--config"])):
+        assert main([command, *words, str(file)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"weft {command}: {file}:{WRONG[text].format(folder=tmp_path)}")
+        assert told.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text("[node]\nname = 'edge'\n", encoding="utf-8-sig")
+    assert main(["config", "--check", str(file)]) == 0
