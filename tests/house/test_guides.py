@@ -20,7 +20,7 @@ from house import tree
 
 TIMEOUT_S = 30.0
 ELSEWHERE = {
-    "context = ssl.create_default_context": "needs certificates: tests/client and tests/unit/net make some",
+    "context = ssl.create_default_context": "needs certificates: tests/client/test_tls.py",
     "import weft.spark": "starts Spark: tests/spark",
 }
 """How blocks begin that are not run here, and why."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ import weft
 from unit.network.fabric import flowing, until
 from weft.cli import main
 from weft.client.management import Management
+
+Run = Callable[..., Awaitable[tuple[int, str]]]
 
 
 @pytest.fixture
@@ -297,7 +300,7 @@ async def test_the_screen_shows_nodes_links_and_queues_and_obeys_keys(node: weft
                 terminal.process.wait()
 
 
-async def test_bindings_with_arguments_and_to_exchanges(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+async def test_bindings_with_arguments_and_to_exchanges(node: weft.Node, weft_command: Run) -> None:
     for words in (
         "add headers tasks",
         "add fanout all",
@@ -320,7 +323,7 @@ async def test_bindings_with_arguments_and_to_exchanges(node: weft.Node, weft_co
     assert re.search(r"^tasks +headers +yes +1 +1 +1 ", text, re.MULTILINE)
 
 
-async def test_lists_tell_the_virtual_host_where_there_is_another(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+async def test_lists_tell_the_virtual_host_where_there_is_another(node: weft.Node, weft_command: Run) -> None:
     node.declare_queue("here")
     assert "VHOST" not in (await weft_command("queue", "list"))[1]
     assert (await weft_command("ctl", "add", "vhost", "green"))[0] == 0
@@ -347,7 +350,7 @@ DEFINITIONS = {
 }
 
 
-async def test_what_is_taken_over_of_rabbitmq_and_what_not(weft_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+async def test_what_is_taken_over_of_rabbitmq_and_what_not(weft_command: Run, tmp_path: Path) -> None:
     file = tmp_path / "all.json"
     exchanges = [{"vhost": "shop", "name": f"e{n}", "type": "x-consistent-hash"} for n in range(12)]
     file.write_text(json.dumps(DEFINITIONS | {"exchanges": exchanges}))
