@@ -23,4 +23,4 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         print(f"Failed: {type(error).__name__} - {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
 
-    return carry_out(lambda: work(parser.parse_intermixed_args(arguments)), fail)
+    return carry_out(lambda: work(parser.parse_args(arguments)), fail)
