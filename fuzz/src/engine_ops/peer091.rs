@@ -23,7 +23,8 @@ const EXCHANGES: [&str; 7] = ["", "x0", "x1", "amq.direct", "amq.fanout", "amq.t
 const KEYS: [&str; 7] = ["q0", "q1", "q2", "q3", "a.b", "a.#", "#"];
 
 struct Consumer {
-    queue: QueueId,
+    /// None if it was gone already.
+    queue: Option<QueueId>,
     no_ack: bool,
     prefetch: u16,
 }
@@ -181,8 +182,8 @@ impl Channel {
             },
             Method::BasicConsumeOk { consumer_tag } => {
                 let (queue, no_ack) = self.asked_consume.pop_front().expect("consume-ok without consume");
-                let Some(queue) = ledger.queue(&queue) else { return };
-                let consumer = Consumer { queue, no_ack, prefetch: self.prefetch };
+                // It may be gone by the time that its consumer hears of it, if that did not read for a while.
+                let consumer = Consumer { queue: ledger.queue(&queue), no_ack, prefetch: self.prefetch };
                 self.consumers.insert(show(consumer_tag), consumer);
             }
             Method::BasicCancelOk { consumer_tag } | Method::BasicCancel { consumer_tag, .. } => {
@@ -201,7 +202,8 @@ impl Channel {
                 let Some(consumer) = self.consumers.get(&tag) else {
                     panic!("a delivery to {tag}, which is not there")
                 };
-                let (queue, no_ack) = (consumer.queue, consumer.no_ack);
+                let Some(queue) = consumer.queue else { return self.follow(delivery_tag) };
+                let no_ack = consumer.no_ack;
                 self.check_limits(&tag, consumer);
                 self.take((conn, number), delivery_tag, (queue, no_ack, Some(tag)), ledger);
                 tell_new(redelivered, queue, item, ledger);
