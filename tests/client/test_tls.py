@@ -96,7 +96,7 @@ async def test_messages_over_tls(authority: Authority, certificate: tuple[Path, 
             async with fabric.receive("tls") as messages:
                 assert [len((await anext(messages)).data) for _ in range(4)] == [0, 1, 70_000, 1_000_000]
         with pytest.raises(weft.Unavailable, match="certificate"):
-            await weft.connect(url, timeout_s=1).open()
+            await weft.connect(url, timeout_s=3).open()
         with pytest.raises(weft.Refused):  # this listener asks nobody for a certificate
             await weft.connect(f"{url}?mechanism=EXTERNAL", tls=authority.trusting(*certificate)).open()
 

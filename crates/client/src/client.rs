@@ -230,7 +230,9 @@ impl Client {
 
     fn attach(&mut self, session: u16, options: LinkOptions, end: End) -> Result<u32, Mistake> {
         let known = self.sessions.get(usize::from(session));
-        if known.is_none_or(|known| matches!(known.stage, SessionStage::Ending | SessionStage::Ended)) {
+        let is_over = known.is_none_or(|known| matches!(known.stage, SessionStage::Ending | SessionStage::Ended));
+        // The first comes again with the next connection, and its links with it.
+        if is_over && session > 0 {
             return Err(Mistake::NoSuchSession(session));
         }
         if self.links_open >= self.limits.links_max {
@@ -239,7 +241,7 @@ impl Client {
         let index = self.links.len() as u32;
         self.links_open += 1;
         self.links.push(Some(Box::new(Link::new(options, session, end))));
-        if self.is_open() {
+        if self.is_open() && !is_over {
             self.write_attach(index);
         }
         Ok(index)

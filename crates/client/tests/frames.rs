@@ -155,3 +155,16 @@ fn a_session_that_the_peer_ended_keeps_its_number_until_it_is_given_back() {
     client.end(number).expect("it was there");
     assert_eq!(client.begin(), Ok(1));
 }
+
+#[test]
+fn a_link_on_the_first_session_waits_for_the_next_connection_if_the_peer_ended_it() {
+    let mut client = opened(10, 5);
+    say(&mut client, 0, &End::default());
+    attach(&mut client, "out");
+    assert_eq!(words(&seen(&mut client)), ["end"], "nothing is asked of a session that is over");
+    client.start(None, Vec::new(), 0);
+    let mut said = Protocol::Amqp.header().to_vec();
+    encode(&mut said, 0, &Open { container_id: "peer", ..Open::default() });
+    client.receive(&said, 0);
+    assert_eq!(words(&seen(&mut client)), ["begin", "attach out 0"]);
+}
