@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
 import statistics as figures
@@ -19,6 +20,7 @@ import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,8 +35,10 @@ QUEUES_BUSY = 1_000
 QUEUES, QUEUES_QUICK = 50_000, 5_000
 CONNECTIONS, CONNECTIONS_QUICK = 5_000, 500
 PAGE_MS_MAX = 200
-PAIRS = 3
-"""Of nodes with and without statistics: where the system puts a process in memory is worth some percent."""
+SIZES = (100, 1_024)
+ROUNDS, ROUND_S = 16, 1
+"""Of fresh nodes with and without statistics: where the system puts a process in memory is worth some percent. So many
+processes tell more than many runs of a few."""
 RATE = 1_000
 PAUSE_S = 0.01
 """Between two requests, so that neither core is full and the machine's own scheduling is not what is measured."""
@@ -71,41 +75,106 @@ def _warm(bench: Bench, runners: dict[str, Callable[[], Run]]) -> Runs:
 
 
 def statistics(bench: Bench, quick: bool) -> list[Row]:
-    """The usual kernel beside one that counts nothing (cargo feature `without-statistics`)."""
-    runs: Runs = {"without": [], "with": []}
+    """The usual kernel beside one that counts nothing (cargo feature `without-statistics`), and that beside itself."""
+    added: dict[tuple[str, int], list[float]] = {(side, size): [] for size in SIZES for side in ("with", "again")}
+    once = replace(bench, repetitions=1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sources = _bare(bench, folder)
-        for pair in range(1 if quick else PAIRS):
-            nodes = {
-                "without": peers.start_weft(folder / f"a{pair}", env={**os.environ, "PYTHONPATH": str(sources)}),
-                "with": peers.start_weft(folder / f"b{pair}"),
-            }
-            try:
-                for side, more in _warm(bench, {side: _pressed(bench, peer) for side, peer in nodes.items()}).items():
-                    runs[side] += more
-            finally:
-                for peer in nodes.values():
-                    peer.stop()
-    return [_added("what statistics add to CPU per message", runs, 3)]
+        bare = {**os.environ, "PYTHONPATH": str(_bare(bench, folder))}
+        for number in range(2 if quick else ROUNDS):
+            for key, cost in _round(once, folder / str(number), bare, number).items():
+                added[key].append(cost)
+    bench.runs = once.runs
+    counted = _counted(bench) if shutil.which("valgrind") else {}
+    rows = []
+    for size in SIZES:
+        what = f"what statistics add to CPU per message of {size:,} B"
+        rows += [
+            _middle(what, added["with", size], 3),
+            _middle("  a node without them beside another", added["again", size]),
+        ]
+        if size in counted:
+            rows.append(Row("  to the instructions of the kernel, counted", "%", {"weft": counted[size]}))
+    return rows
 
 
-def _pressed(bench: Bench, peer: peers.Peer) -> Callable[[], Run]:
-    return partial(bench.load, "load091", "thr", _broker(peer), {**LOAD, "secs": bench.secs})
+def _counted(bench: Bench) -> dict[int, float]:
+    """Percent that statistics add to the kernel's instructions for a message: the same in every run, by size."""
+    each: dict[bool, dict[int, float]] = {}
+    for bare in (True, False):
+        program = _build("weft-sim", bare=bare, bench=bench) / "load"
+        each[bare] = {size: _instructions(program, size) for size in SIZES}
+    return {size: (each[False][size] / each[True][size] - 1) * 100 for size in SIZES}
+
+
+def _instructions(program: Path, size: int) -> float:
+    """For one message more: what a longer run of the engine has beyond a shorter one."""
+    counts = []
+    for calls in (100, 300):
+        command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", str(program)]
+        done = subprocess.run([*command, str(size), str(calls)], capture_output=True, text=True, check=False)
+        found = re.search(r"I +refs: +([\d,]+)", done.stderr)
+        if found is None:
+            raise BenchError(f"{' '.join(command)}: {done.stderr[-500:]}")
+        counts.append((int(found[1].replace(",", "")), int(done.stdout)))
+    (few, messages_few), (many, messages_many) = counts
+    return (many - few) / (messages_many - messages_few)
+
+
+def _round(bench: Bench, folder: Path, bare: dict[str, str], number: int) -> dict[tuple[str, int], float]:
+    """Of three fresh nodes, by size of messages: percent that the one with statistics takes beyond the mean of the two
+    without, and one of these beyond the other.
+    """
+    sides = ["without", "with", "again"]
+    sides = sides[number % 3 :] + sides[: number % 3]  # nobody is always the first
+    nodes: dict[str, peers.Peer] = {}
+    try:
+        for side in sides:
+            nodes[side] = peers.start_weft(folder / side, env=None if side == "with" else bare)
+            _pressed(bench, nodes[side], SIZES[0])()  # the first does not count
+        added: dict[tuple[str, int], float] = {}
+        for size in SIZES:
+            runs = bench.turns({side: _pressed(bench, peer, size) for side, peer in nodes.items()})
+            cpu = medians(runs, "broker_cpu_us")
+            added["with", size] = (2 * cpu["with"] / (cpu["without"] + cpu["again"]) - 1) * 100
+            added["again", size] = (cpu["again"] / cpu["without"] - 1) * 100
+        return added
+    finally:
+        for peer in nodes.values():
+            peer.stop()
+
+
+def _middle(what: str, costs: list[float], target: float | None = None) -> Row:
+    """The median of the rounds, and between which values half of them lie."""
+    low, cost, high = figures.quantiles(costs, n=4, method="inclusive")
+    words = f"{what} ({len(costs)} rounds, half of them {low:.1f} to {high:.1f})"
+    spread = {"weft": (min(costs), max(costs))}
+    met = None if target is None else cost <= target
+    return Row(words, "%", {"weft": cost}, "" if target is None else f"≤ {target:g} %", met, spread)
+
+
+def _pressed(bench: Bench, peer: peers.Peer, size: int) -> Callable[[], Run]:
+    return partial(bench.load, "load091", "thr", _broker(peer), {**LOAD, "size": size, "secs": ROUND_S})
 
 
 def _bare(bench: Bench, folder: Path) -> Path:
     """A copy of the sources with a kernel that counts nothing; the usual kernel stays as it is."""
-    target = ROOT / "target" / "without-statistics"
-    command = ["cargo", "build", "--release", "--quiet", "-p", "weft-python"]
-    features = ["--features", "weft-engine/without-statistics", "--target-dir", str(target)]
-    bench.say("building a kernel without statistics")
+    built = _build("weft-python", bare=True, bench=bench)
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(built / "lib_kernel.so", folder / "src" / "weft" / "_kernel.abi3.so")
+    return folder / "src"
+
+
+def _build(package: str, *, bare: bool, bench: Bench) -> Path:
+    """The folder with what was built, without statistics if it is to be bare."""
+    target = ROOT / "target" / ("without-statistics" if bare else "with-statistics")
+    command = ["cargo", "build", "--release", "--quiet", "-p", package, "--target-dir", str(target)]
+    features = ["--features", "weft-engine/without-statistics"] if bare else []
+    bench.say(f"building {package} {'without' if bare else 'with'} statistics")
     built = subprocess.run([*command, *features], cwd=ROOT, capture_output=True, text=True, check=False)
     if built.returncode:
-        raise BenchError(f"a kernel without statistics cannot be built:\n{built.stderr[-2000:]}")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    shutil.copy(target / "release" / "lib_kernel.so", folder / "src" / "weft" / "_kernel.abi3.so")
-    return folder / "src"
+        raise BenchError(f"{package} cannot be built:\n{built.stderr[-2000:]}")
+    return target / "release"
 
 
 def _broker(peer: peers.Peer) -> Broker:

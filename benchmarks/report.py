@@ -29,8 +29,8 @@ VERDICTS = {True: "met", False: "MISSED", None: "–"}
 METHOD = """\
 Every broker is loaded by the same programs (`benchmarks/load`), over loopback TCP, on default settings but for ports,
 folders and limits of memory and disk. Brokers take turns within each repetition; figures are medians, the range over
-the repetitions stands in brackets. *CPU* is user and system time of the broker's process from `/proc`, divided by the
-messages that went through. A run during which something else used more than 0.15 cores is repeated, up to three
+the repetitions stands in brackets. *CPU* is user and system time of the broker's process, divided by the messages
+that went through. A run during which something else used more than 0.15 cores is repeated, up to three
 times; if none was quiet the least disturbed stands, and the page says so. The plain relay is a process that only
 copies bytes: the floor under any broker. Pinned measures put the broker and the clients on one core.
 """
