@@ -25,7 +25,7 @@ const SEGMENT_END_MAX: usize = 3 << 30;
 
 /// Messages that nobody waits for are written when there is this much of them: a job for each would cost more than the
 /// message itself, and so much is cheapest to write.
-const COMPANY_BYTES: usize = 512 << 10;
+const COMPANY_BYTES: usize = 1 << 20;
 
 /// A journal. The order of polling: `poll_job` until it answers `None`, after every turn and after every `job_done`.
 ///

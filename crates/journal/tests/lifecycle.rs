@@ -323,14 +323,14 @@ fn what_nobody_waits_for_is_written_in_company_and_can_be_read_before() {
     pump(&mut journal, &disk);
     assert_eq!(names(&disk, ".log").len(), 0, "one message is no reason to write");
     assert_eq!(drain(&mut journal, &disk, 1, 10), [(0, body.clone(), true)]);
-    (1..600).for_each(|position| assert!(append(&mut journal, &body, &transient(position)) > 0));
+    (1..1_200).for_each(|position| assert!(append(&mut journal, &body, &transient(position)) > 0));
     pump(&mut journal, &disk);
     assert_eq!(journal.written(), 1, "many together are");
-    append(&mut journal, &body, &transient(600));
+    append(&mut journal, &body, &transient(1_200));
     let batch = append(&mut journal, &body, &[target(2, 0)]);
     pump(&mut journal, &disk);
     assert_eq!(journal.written(), batch, "and so is what must be kept, with those that wait beside it");
-    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 601);
+    assert_eq!(drain(&mut journal, &disk, 1, 10).len(), 1_201);
     journal.append_idly(b"", std::iter::once(&body[..]), &[target(2, 1)]).expect("small enough");
     pump(&mut journal, &disk);
     assert_eq!(journal.written(), batch, "what is kept can be in no hurry too");
