@@ -170,13 +170,18 @@ class Case:
         self.streamed(files, "parquet")
 
     def cpu_s(self) -> float:
-        """What the JVM and the Python processes it started have used, those that have ended among them."""
+        """What the JVM and its Python processes have used, those that have ended among them.
+
+        The workers are copies of a process that the session started beside the JVM, and that one's children.
+        """
+        from weft.spark import nursery
+
         parents: dict[int, tuple[int, int]] = {}
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 words = (entry / "stat").read_text().rpartition(") ")[2].split()
                 parents[int(entry.name)] = int(words[1]), sum(map(int, words[11:15]))
-        ticks, found = 0, [self.jvm]
+        ticks, found = 0, [self.jvm, *(process.pid for process in nursery._kept)]
         while found:
             process = found.pop()
             ticks += parents.get(process, (0, 0))[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.spark.nursery import VERSION, ready_python, start
+from weft.spark.nursery import PREFIX, VERSION, ready_python, start, sweep
 
 SHOWN = """
 import json, os, sys
@@ -73,6 +74,23 @@ def test_without_it_python_starts(tmp_path: Path) -> None:
         process.kill()
     told = shown(program, tmp_path)
     assert told == ([["a b", "*"], "\udcff yes", str(tmp_path), os.getpid(), False], "told\n", 7)
+
+
+def test_what_a_killed_program_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    folders = [tmp_path / f"{PREFIX}{owner}-x" for owner in (ended.pid, os.getpid())]
+    elsewhere = tmp_path / f"{PREFIX}{ended.pid}-answers"
+    for folder in (*folders, elsewhere):
+        folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as answers:
+        for folder in folders:
+            with socket.socket(socket.AF_UNIX) as killed:
+                killed.bind(str(folder / "socket"))
+        answers.bind(str(elsewhere / "socket"))
+        answers.listen()
+        sweep(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([folders[1], elsewhere])
 
 
 @pytest.mark.parametrize("code", [VERSION, "print(6 * 7)"])

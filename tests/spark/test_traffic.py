@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from weft.pipeline import synthetic, traffic
+from weft.pipeline import report, synthetic, traffic
+from weft.pipeline.store import Store
+from weft.pipeline.svg import short
 
 Table = Callable[[pa.Table], DataFrame]
 ROWS = 4_000
@@ -74,3 +78,22 @@ def test_latency_by_size(table: Table, messages: pa.Table) -> None:
     found = traffic.size_results(traffic.partials(table(messages))).collect()
     assert [row["size_class"] for row in found] == [256, 1024]
     assert sum(row["messages"] for row in found) == ROWS
+
+
+def test_the_report_shows_that_larger_messages_take_longer(table: Table, tmp_path: Path) -> None:
+    """Of each size the median and the slowest hundredth, as a bar each."""
+    each, slowest_ms = 200, dict(zip(traffic.SIZES, (2, 4, 8, 16, 32, 64), strict=True))
+    count = each * len(slowest_ms)
+    sizes = np.repeat(np.array(list(slowest_ms), np.int64), each)
+    # Evenly spread up to the slowest, for each size.
+    latencies = np.concatenate([np.linspace(0, most * 1_000, each, dtype=np.int64) for most in slowest_ms.values()])
+    times = synthetic.START_US + np.arange(count, dtype=np.int64)
+    messages = synthetic.rows("s", count, enqueue_time=times, creation_time=times - latencies, body_bytes=sizes)
+    store = Store(str(tmp_path))
+    store.write_gold("sizes", traffic.size_results(traffic.partials(table(messages))).toArrow())
+    drawn = re.findall(r'height="([0-9.]+)"><title>≤ ([^<]+?) B (p\d+): ([0-9.]+)<', report.html(store))
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        bars = [(float(height), size, float(value)) for height, size, which, value in drawn if which == name]
+        assert [size for _, size, _ in bars] == [short(size) for size in traffic.SIZES]
+        assert [height for height, *_ in bars] == sorted(height for height, *_ in bars)
+        assert [value for *_, value in bars] == pytest.approx([most * share for most in slowest_ms.values()], rel=0.05)

@@ -124,9 +124,23 @@ fn header(section: &[u8]) -> HeaderPeek {
     })
 }
 
+/// The bytes of a single data section, which most bodies are: there is nothing to look for behind it.
+#[inline]
+fn only_data(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, data) = match bytes {
+        [0, 0x53, 0x75, 0xb0, a, b, c, d, data @ ..] => (u32::from_be_bytes([*a, *b, *c, *d]) as usize, data),
+        [0, 0x53, 0x75, 0xa0, length, data @ ..] => (usize::from(*length), data),
+        _ => return None,
+    };
+    (length == data.len()).then_some(data)
+}
+
 /// What a reader wants of the body sections: the bytes in data sections, or in a value that is text or binary; anything
 /// else as it is encoded.
 pub(crate) fn body(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if let Some(data) = only_data(bytes) {
+        return Cow::Borrowed(data);
+    }
     let Ok(found) = sections::scan(bytes) else { return Cow::Borrowed(bytes) };
     let sections = found.body.of(bytes);
     match found.kind {

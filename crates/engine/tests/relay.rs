@@ -8,9 +8,10 @@ mod peer10;
 
 use pair::*;
 use peer10::{Peer, message};
+use weft_engine::Limits;
 use weft_engine::change::{Change, Direction, LinkOrder, Refusal};
 use weft_sim::client::table;
-use weft_sim::{Client, Wire};
+use weft_sim::{Client, Node, Wire};
 use weft_wire::amqp10::sections::put_map;
 use weft_wire::amqp10::{Attach, AttachTarget, Compound, MapBuf, Role, Source, Target, Value as Value10, descriptor};
 use weft_wire::amqp091::Method;
@@ -345,6 +346,35 @@ fn copies_by_several_paths_arrive_once_but_copies_for_several_queues_arrive_in_e
     b.apply(open(relay(conn, 4, Direction::Pull, "q2", "both")));
     ab.carry(&mut b, &mut a);
     assert_eq!((b.queue("both").0, a.queue("q1").0, a.queue("q2").0), (10, 0, 0));
+}
+
+#[test]
+fn what_came_is_known_for_longer_than_an_outage_may_last_and_no_longer() {
+    let limits = Limits { relay_window_s: 1, doubt_s: 100, relay_ids_max: 15, ..Limits::default() };
+    let (mut a, mut b) = (node("a"), Node::new(limits, 7));
+    b.engine.broker.node = "b".into();
+    let mut client = Client::connect(&mut a);
+    for queue in ["q1", "q2"] {
+        client.declare(&mut a, queue, |_| ());
+        client.bind(&mut a, queue, "amq.fanout", "");
+    }
+    fill(&mut b, "here", 0);
+    // By one way, and by the other when the outage is over: as long as may be, a bit longer, and much longer.
+    for (messages, outage_s, there) in [(10, 100, 10), (10, 124, 20), (10, 126, 40), (20, 100, 80)] {
+        for number in 0..messages {
+            client.publish(&mut a, "amq.fanout", "", format!("{number}").as_bytes());
+        }
+        for (link, queue, waits_s) in [(1, "q1", outage_s), (2, "q2", 1_000)] {
+            let ab = Wire::dial(&mut b, &mut a, anonymous());
+            ab.carry(&mut b, &mut a);
+            b.apply(open(relay(ab.dialler.raw(), link, Direction::Pull, queue, "here")));
+            ab.settle(&mut b, &mut a);
+            ab.cut(&mut b, &mut a);
+            b.advance_ms(waits_s * 1_000);
+        }
+        // Of the last twenty no more than fifteen are remembered, and each that comes again costs the next its place.
+        assert_eq!((b.queue("here").0, a.queue("q2").0), (there, 0), "{messages} messages, {outage_s} s");
+    }
 }
 
 #[test]

@@ -189,7 +189,7 @@ ENTITIES = (
             Attribute("transaction_bytes_max", "integer", "Bytes of messages held by the open transactions of one connection.", default=67108864, min=1),
             Attribute("prepared_max", "integer", "Prepared transactions of a node that wait to be resolved; more are rolled back when they ask.", default=1000, min=0),
             Attribute("prepared_bytes_max", "integer", "Bytes of messages that all of them hold in memory.", default=268435456, min=1),
-            Attribute("relay_window_s", "integer", "How long the node remembers what came by relay links, so that nothing comes twice: longer than any outage that ends by itself.", default=600, min=1, max=31536000),
+            Attribute("relay_window_s", "integer", "How long the node remembers what came by relay links, so that nothing comes twice: longer than any outage that ends by itself, and never less than 1.25 × `doubt_s`.", default=600, min=1, max=31536000),
             Attribute("relay_ids_max", "integer", "How many of these it remembers: a million take about 32 MB.", default=1000000, min=1),
             Attribute("doubt_s", "integer", "Seconds that a message which another node may have waits for that node before it goes to others.", default=60, min=0),
             Attribute("end_to_end_max", "integer", "Messages of one publisher (a link, or an AMQP 0-9-1 connection) that may wait for their consumers' answers in queues with `x-ack: end-to-end`; then it is given no more credit, or not read.", default=8192, min=1),

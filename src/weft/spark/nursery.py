@@ -12,13 +12,19 @@ from __future__ import annotations
 import functools
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from weft import _spark_python
+
+PREFIX = "weft-python-"
+"""Of the folders' names; the number of the program follows that a folder belongs to."""
+SOCKET = "socket"
 
 WAITING_MAX = 64
 """Processes that Spark may want before the first is ready; it starts one per kind of work and query."""
@@ -50,7 +56,8 @@ def ready_python() -> str | None:
     if sys.platform != "linux":
         return None
     try:
-        program, process = start(Path(tempfile.mkdtemp(prefix="weft-python-")))
+        sweep(Path(tempfile.gettempdir()))
+        program, process = start(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")))
     except OSError:
         return None
     _kept.append(process)
@@ -61,9 +68,26 @@ _kept: list[subprocess.Popen[bytes]] = []
 """Its standard input must stay open: it ends when that is closed, however this program ends."""
 
 
+def sweep(place: Path) -> None:
+    """Remove this user's folders whose program was killed, and whose process could not see to it any more.
+
+    A number tells nothing of a program in another container, but a socket that answers does.
+    """
+    for folder in place.glob(f"{PREFIX}*-*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as asked:
+            if folder.lstat().st_uid != os.getuid() or Path("/proc", owner).exists():
+                continue
+            asked.setblocking(False)
+            try:
+                asked.connect(str(folder / SOCKET))
+            except ConnectionRefusedError:
+                shutil.rmtree(folder)
+
+
 def start(folder: Path) -> tuple[Path, subprocess.Popen[bytes]]:
     """Fill a folder; returns the program in it, and the process that it asks."""
-    path, program = folder / "socket", folder / "python"
+    path, program = folder / SOCKET, folder / "python"
     asking = shlex.join([sys.executable, "-IS", _spark_python.__file__, str(path)])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     text = PROGRAM.format(asking=asking, python=shlex.quote(sys.executable), question=VERSION, version=version)

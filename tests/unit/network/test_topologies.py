@@ -124,21 +124,41 @@ async def test_a_clock_that_was_set_back_makes_no_message_look_like_an_old_one(
             clock_ns -= set_back_s * 1_000_000_000
 
 
+async def _two_ways(fabric: Nodes) -> tuple[weft.Node, weft.Node]:
+    """A local node and a remote with two gateways between them, each of which carries everything."""
+    for name in ("local", "gateway1", "gateway2", "remote"):
+        node = await fabric.add(name)
+        node.declare_exchange("events", "topic")
+    local, remote = fabric.nodes["local"], fabric.nodes["remote"]
+    remote.declare_queue("q")
+    remote.bind("events", "q", "#")
+    for gateway in ("gateway1", "gateway2"):
+        for here, direction in (("local", "push"), ("remote", "pull")):
+            fabric.link(here, gateway, name=gateway)
+            fabric.nodes[here].add_route(gateway, "dynamic", exchange="events", direction=direction)
+    await until(lambda: flowing(local) and flowing(remote))
+    await until(lambda: all(keys(fabric.nodes[n], "events") for n in ("local", "gateway1", "gateway2")))
+    return local, remote
+
+
+async def test_by_two_paths_each_message_is_seen_once() -> None:
+    """Every message takes both paths, and its receiver sees one of the two copies; the other is counted."""
+    async with Nodes() as fabric:
+        local, remote = await _two_ways(fabric)
+        await until(lambda: _bridged(local) == 2)
+        for number in range(COUNT):
+            await local.send("events/news", str(number), delivery_mode=2)
+        await until(lambda: ready(remote, "q") >= COUNT)
+        await until(lambda: not _on_the_way(fabric))
+        assert remote.snapshot()["stats"]["duplicate"] == ready(remote, "q") == COUNT
+        bodies = [int(message.body) for message in await take(remote, "q", COUNT)]
+        assert sorted(bodies) == list(range(COUNT))
+
+
 async def test_a_cut_is_survived_where_there_is_another_way() -> None:
     """Two gateways between a local node and a remote: one goes, nothing is lost, nothing comes twice."""
     async with Nodes() as fabric:
-        for name in ("local", "gateway1", "gateway2", "remote"):
-            node = await fabric.add(name)
-            node.declare_exchange("events", "topic")
-        remote, local = fabric.nodes["remote"], fabric.nodes["local"]
-        remote.declare_queue("q")
-        remote.bind("events", "q", "#")
-        for gateway in ("gateway1", "gateway2"):
-            for here, direction in (("local", "push"), ("remote", "pull")):
-                fabric.link(here, gateway, name=gateway)
-                fabric.nodes[here].add_route(gateway, "dynamic", exchange="events", direction=direction)
-        await until(lambda: flowing(local) and flowing(remote))
-        await until(lambda: all(keys(fabric.nodes[n], "events") for n in ("local", "gateway1", "gateway2")))
+        local, remote = await _two_ways(fabric)
         sent = 0
 
         async def publish(count: int) -> None:

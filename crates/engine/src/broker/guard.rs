@@ -35,9 +35,12 @@ pub(super) struct Guard {
     known: bool,
 }
 
-/// The settings of the node's own barrier.
+/// The settings of the node's own barrier. A message may be in doubt for `doubt_s`, and is known for a quarter longer
+/// at least: after an outage that ends by itself, whoever asks for it is told.
 pub(super) fn fabric_settings(limits: &Limits) -> Settings {
-    let (window_ms, ids_max) = (u64::from(limits.relay_window_s) * 1_000, limits.relay_ids_max);
+    let outage_ms = u64::from(limits.doubt_s) * 1_000;
+    let window_ms = (u64::from(limits.relay_window_s) * 1_000).max(outage_ms + outage_ms / 4);
+    let ids_max = limits.relay_ids_max;
     Settings { key: Key::Fabric, or_body: false, window_ms, ids_max, number: FABRIC_NUMBER }
 }
 
