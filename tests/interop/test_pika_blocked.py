@@ -15,6 +15,8 @@ import pika
 import pytest
 
 import peers
+from weft.client import sync
+from weft.client.sync.management import Management
 
 from .support import Consumer, wait_until
 
@@ -44,8 +46,17 @@ def reader(small_node: peers.Peer) -> Iterator[pika.BlockingConnection]:
         yield connection
 
 
+def who_waits(node: peers.Peer) -> tuple[int, list[str]]:
+    """What operators see of it: how many connections, and for what."""
+    with sync.connect(node.url) as fabric:
+        management = Management(fabric)
+        rows = management.query("connection")
+        waiting = management.query("node")[0]["connections_blocked"]
+    return waiting, [row["blocked_by"] for row in rows if row["state"] == "blocked"]
+
+
 def test_a_flood_is_told_to_wait_and_goes_on(
-    publisher: pika.BlockingConnection, reader: pika.BlockingConnection
+    small_node: peers.Peer, publisher: pika.BlockingConnection, reader: pika.BlockingConnection
 ) -> None:
     told: list[str] = []
     publisher.add_on_connection_blocked_callback(lambda _connection, frame: told.append(frame.method.reason))
@@ -62,9 +73,11 @@ def test_a_flood_is_told_to_wait_and_goes_on(
     other = reading.queue_declare("", exclusive=True).method.queue  # who does not flood is not held back
     reading.basic_publish("", other, b"small")
     assert reading.basic_get(other, auto_ack=True)[2] == b"small"
+    assert who_waits(small_node) == (1, ["memory"])
     consumer = Consumer(reading, queue, auto_ack=True)
     consumer.wait(sent)
     wait_until(publisher, lambda: told[-1] == "free")
+    assert who_waits(small_node) == (0, [])
     channel.basic_publish("", queue, b"%6d" % sent + BODY)
     consumer.wait(sent + 1)
     assert [int(each.body[:6]) for each in consumer.deliveries] == list(range(sent + 1))

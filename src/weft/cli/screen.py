@@ -142,7 +142,9 @@ def _link(row: Row, routes: Sequence[Row]) -> Row:
 
 
 def _state(node: Row) -> str:
-    return str(node["state"]) + "".join(f" {alarm.upper()}" for alarm in node.get("alarms", {}))
+    alarms = "".join(f" {alarm.upper()}" for alarm in node.get("alarms", {}))
+    waiting = node.get("connections_blocked")
+    return str(node["state"]) + alarms + (f" {waiting} BLOCKED" if waiting else "")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:

@@ -29,6 +29,7 @@ CLASSES = (
         statistics=(
             Field("uptime_s", "integer", "Seconds since it was started.", "gauge"),
             Field("connections", "integer", "Open connections.", "gauge"),
+            Field("connections_blocked", "integer", "Those that must wait, because their messages take as much memory as is free or the disk is behind.", "gauge"),
             Field("connections_opened", "integer", "Connections ever opened.", "counter"),
             Field("queues", "integer", "Queues.", "gauge"),
             Field("exchanges", "integer", "Exchanges.", "gauge"),
@@ -179,7 +180,8 @@ CLASSES = (
             Field("mechanism", "string", "SASL mechanism.", "read"),
             Field("client_properties", "map", "What the client says of itself.", "read"),
             Field("connected_at_ms", "integer", "When it was opened, in milliseconds since 1970.", "read"),
-            Field("state", "string", "`running` or `blocked` (it must wait for memory or disk).", "read"),
+            Field("state", "string", "`running` or `blocked`: it must wait until others have read, or the disk has written.", "read"),
+            Field("blocked_by", "string", "What it waits for, if it is blocked: `memory` (its messages take as much as is free) or `disk`.", "read"),
         ),
         statistics=(
             Field("channels", "integer", "Channels or sessions.", "gauge"),

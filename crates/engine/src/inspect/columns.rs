@@ -67,7 +67,11 @@ const CONNECTION_COLUMNS: &[Column<Conn>] = &[
     ("messages_in", |_, _, conn| Cell::Number(conn.io.messages_in)),
     ("messages_out", |_, _, conn| Cell::Number(conn.io.messages_out)),
     ("message_bytes", |_, _, conn| Cell::Number(conn.io.account.used())),
-    ("blocked", |_, _, conn| Cell::Flag(conn.io.blocked)),
+    ("blocked_by", |_, _, conn| match (conn.io.blocked, conn.io.account.under()) {
+        (false, _) => Cell::Absent,
+        (true, false) => Cell::Text("memory".to_owned()),
+        (true, true) => Cell::Text("disk".to_owned()),
+    }),
 ];
 
 pub(super) const CONSUMERS: Table<Consumer> = Table {

@@ -29,6 +29,7 @@ pub struct Tally {
     consumers: u64,
     unsynced: u64,
     channels: u64,
+    blocked: u64,
     vhosts: BTreeMap<VhostId, Share>,
 }
 
@@ -53,6 +54,7 @@ impl Engine {
         for slot in std::mem::replace(&mut tally.next_conn, end)..end {
             let Some((_, conn)) = conns.at(slot) else { continue };
             tally.channels += conn.session.describe().channels as u64;
+            tally.blocked += u64::from(conn.io.blocked);
             if let Some(principal) = self.broker.principal(conn.io.principal) {
                 tally.vhosts.entry(principal.vhost).or_default().connections += 1;
             }
@@ -78,6 +80,7 @@ impl Engine {
         BTreeMap::from([
             ("channels", tally.channels),
             ("connections", self.conns.len() as u64),
+            ("connections_blocked", tally.blocked),
             ("connections_opened", totals.connections_opened),
             ("consumers", tally.consumers),
             ("dead_lettered", totals.dead_lettered),

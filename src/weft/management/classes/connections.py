@@ -85,7 +85,7 @@ class Connections(Provider):
             row["mechanism"] = peer.mechanism
             row["client_properties"] = peer.properties
             row["connected_at_ms"] = peer.since_ms
-        row["state"] = "blocked" if row["blocked"] else "running"
+        row["state"] = "running" if row.get("blocked_by") is None else "blocked"
         return row
 
     async def delete(self, caller: Caller, vhost: str, name: str, options: Values) -> None:
