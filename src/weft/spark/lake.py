@@ -81,6 +81,7 @@ class Lake:
         return kept
 
     def extents(self, names: Sequence[str]) -> list[Extent]:
+        """What the lake has of the streams with these names or patterns."""
         system, root = self.place
         found = []
         for stream in _folders(system, root):
@@ -96,6 +97,7 @@ class Lake:
     def read(
         self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
     ) -> Iterator[pa.RecordBatch]:
+        """These columns of the messages from one offset to before another."""
         system, _ = self.place
         for first, after, path in self.files(extent):
             if first < end and after > start:
@@ -109,6 +111,7 @@ class Lake:
                             yield part.select(list(columns))
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
+        """The offset of the first message that came at this time (microseconds since 1970) or later."""
         system, _ = self.place
         files = self.files(extent)
         for _, end, path in files:
