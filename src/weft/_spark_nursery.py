@@ -31,8 +31,11 @@ IMPORTED = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
     "weft.spark.source",
+    "weft.spark.files",
+    "weft.spark.wire",
+    "weft.spark.writer",
 )
-"""Modules whose own imports are those of Spark's processes."""
+"""Modules whose own imports are those of Spark's processes, and what the source imports once it knows its options."""
 
 REQUEST_BYTES_MAX = 4 << 20
 """Arguments and environment: twice what Linux gives to a process as a rule."""
