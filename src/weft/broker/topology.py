@@ -11,6 +11,7 @@ answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 from weft.broker import dynamic, links
 from weft.broker.access import Access, Caller, Kind
@@ -52,8 +53,8 @@ Claim = Callable[[str, AttachRequested, AcceptLink], AcceptLink]
 class Topology:
     """Decides on exchanges, queues, bindings and links."""
 
-    exchange_types = ALL_EXCHANGE_TYPES
-    idle_keys = IGNORED
+    exchange_types: ClassVar[frozenset[str]] = ALL_EXCHANGE_TYPES
+    idle_keys: ClassVar[frozenset[str]] = IGNORED
     """Keys of policies that are kept and do nothing."""
 
     def __init__(self, store: Store, access: Access, counts: Counts, settings: TopologySettings | None = None) -> None:
