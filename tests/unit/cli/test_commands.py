@@ -112,6 +112,13 @@ def test_who_interrupts_while_modules_are_read_is_told_nothing(tmp_path: Path) -
     assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_who_is_told_to_ignore_interrupts_does() -> None:
+    code = "import signal, weft.__main__; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    script = f"trap '' INT; exec {shlex.join([sys.executable, '-c', code])}"
+    ran = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
 def test_words_may_stand_on_both_sides_of_options() -> None:
     _, parser = load("send")
     options = parser.parse_args(["orders", "one", "--header", "a=b", "two"])
