@@ -246,6 +246,8 @@ impl Journal {
     /// Until `commit`, everything goes into one batch, which after a crash is there whole or not at all.
     pub fn begin(&mut self) {
         debug_assert!(!self.in_transaction, "transactions do not nest");
+        // There is no way to another segment before its end.
+        self.roll_if_full(0);
         self.in_transaction = true;
     }
 
@@ -380,17 +382,24 @@ impl Journal {
 
     /// Begins a new segment where a record does not fit.
     fn make_room(&mut self, payload: usize) -> Result<(), TooLarge> {
-        let end = self.writer.end_with(span(payload));
-        if payload > PAYLOAD_BYTES_MAX || self.in_transaction && end > SEGMENT_END_MAX {
+        if payload > PAYLOAD_BYTES_MAX || self.in_transaction && self.writer.end_with(span(payload)) > SEGMENT_END_MAX {
             return Err(TooLarge);
         }
-        let open = self.table.segments.get(&self.writer.segment());
-        let crowded = open.is_some_and(|open| open.refs >= self.config.segment_messages);
-        let full = end > self.config.segment_bytes as usize || crowded;
-        if full && !self.in_transaction && !self.writer.segment_is_empty() {
-            self.roll();
+        if !self.in_transaction {
+            self.roll_if_full(span(payload));
         }
         Ok(())
+    }
+
+    /// Begins a new segment if so many more bytes, or one more message, are too much for the open one.
+    #[inline]
+    fn roll_if_full(&mut self, bytes: usize) {
+        let open = self.table.segments.get(&self.writer.segment());
+        let crowded = open.is_some_and(|open| open.refs >= self.config.segment_messages);
+        let full = self.writer.end_with(bytes) > self.config.segment_bytes as usize || crowded;
+        if full && !self.writer.segment_is_empty() {
+            self.roll();
+        }
     }
 
     /// Closes the open segment and begins the next.

@@ -199,6 +199,27 @@ fn a_message_larger_than_a_segment_gets_one_of_its_own() {
 }
 
 #[test]
+fn transactions_alone_fill_one_segment_after_the_other() {
+    let disk = SimDisk::new(8);
+    let mut journal = open(&disk);
+    for position in 0..400 {
+        journal.begin();
+        append(&mut journal, &[1; 200], &[target(1, position)]);
+        if position >= 8 {
+            assert!(journal.ack(1, position - 8));
+        }
+        journal.commit();
+        journal.sync();
+        pump(&mut journal, &disk);
+    }
+    let status = journal.status();
+    assert!(status.segments <= 3, "{status:?}");
+    let longest = u64::from(small().segment_bytes) + 500;
+    assert!(bytes_on(&disk) <= 3 * longest, "{} bytes", bytes_on(&disk));
+    assert!(names(&disk, ".log").iter().all(|name| name.as_str() > "00000002.log"), "{:?}", names(&disk, ".log"));
+}
+
+#[test]
 fn one_write_is_out_at_a_time_and_what_comes_meanwhile_is_the_next_batch() {
     let disk = SimDisk::new(8);
     let mut journal = open(&disk);
