@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::format::{FILE_HEADER_BYTES, FLAG_MOVED, Header, Kind};
+use crate::format::{FILE_HEADER_BYTES, FLAG_MOVED, Header, Kind, span};
 use crate::positions::Positions;
 use crate::ranges::Ranges;
 use crate::record::{BatchHead, Message, decode_acks, decode_barrier, decode_deleted};
+use crate::scan::Stretch;
 use crate::table::{Class, Entries, Entry};
 
 /// What a segment says of positions in older segments.
@@ -28,6 +29,14 @@ pub(crate) struct BarrierAt {
     pub(crate) until_ms: u64,
     pub(crate) offset: u32,
     pub(crate) length: u32,
+}
+
+impl BarrierAt {
+    /// All of the record, for a copy of it.
+    pub(crate) fn stretch(&self) -> Stretch {
+        let bytes = u32::try_from(span(self.length as usize)).unwrap_or(u32::MAX);
+        Stretch { offset: self.offset, bytes, reason: "barrier" }
+    }
 }
 
 /// The messages of one queue and class.

@@ -125,7 +125,7 @@ impl Journal {
                 let segment = pick.segment;
                 let log_bytes = self.table.segments.get(&segment).map_or(0, |segment| segment.bytes);
                 self.pin(&[segment]);
-                Work::Rebuild(RebuildWork { segment, log_bytes, awaited: true, outcome: None })
+                Work::Rebuild(RebuildWork::new(segment, log_bytes, true))
             }
             (wrong, _) => {
                 plan.truncate(wrong.unwrap_or(plan.len()));

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use crate::aside::set_aside;
 use crate::digest::{BarrierAt, Digest};
 use crate::error::Fault;
 use crate::format::Opened;
-use crate::job::Work;
+use crate::job::{RebuildWork, Work};
 use crate::journal::Journal;
 use crate::record::decode_barrier;
 use crate::scan::Log;
@@ -42,24 +43,27 @@ pub(crate) struct Ids {
 
 impl IdsWork {
     pub(crate) fn run(&self, storage: &dyn Storage) -> Result<Vec<Ids>, Fault> {
-        let loaded = match &self.digest {
-            Some(_) => None,
-            None => Some(sidecar::load(storage, self.segment, u64::from(u32::MAX))?),
-        };
-        let places: &[BarrierAt] = match (&self.digest, &loaded) {
-            (Some(digest), _) => &digest.barriers,
-            (None, Some(Opened::Known(digest))) => &digest.barriers,
-            // Made again when it is next read; until then the segment stays.
-            _ => return Err(Fault::not_run()),
-        };
         let mut log = Log::new(storage, self.segment, u64::from(self.log_bytes));
         let mut found = Vec::new();
-        for place in places.iter().filter(|place| place.until_ms > self.now_ms) {
-            if let Some((barrier_no, until_ms, ids)) = log.record(place.offset)?.and_then(decode_barrier) {
-                found.push(Ids { barrier_no, until_ms, bytes: ids.to_vec() });
+        for place in self.places(storage)?.iter().filter(|place| place.until_ms > self.now_ms) {
+            match log.record(place.offset)?.and_then(decode_barrier) {
+                Some((barrier_no, until_ms, ids)) => found.push(Ids { barrier_no, until_ms, bytes: ids.to_vec() }),
+                // The segment goes, and these bytes with it.
+                None => drop(set_aside(storage, self.segment, &place.stretch())?),
             }
         }
         Ok(found)
+    }
+
+    /// Where the ids are; a sidecar that does not tell is made again, since nobody else reads this segment.
+    fn places(&self, storage: &dyn Storage) -> Result<Vec<BarrierAt>, Fault> {
+        if let Some(digest) = &self.digest {
+            return Ok(digest.barriers.clone());
+        }
+        match sidecar::load(storage, self.segment, u64::from(u32::MAX)) {
+            Ok(Opened::Known(digest)) => Ok(digest.barriers),
+            _ => Ok(RebuildWork::new(self.segment, self.log_bytes, false).run(storage)?.barriers),
+        }
     }
 }
 

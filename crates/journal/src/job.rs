@@ -135,7 +135,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    fn run(&self, storage: &dyn Storage) -> Result<(), Fault> {
+    pub(crate) fn run(&self, storage: &dyn Storage) -> Result<(), Fault> {
         if let Some(stretch) = &self.keep {
             set_aside(storage, self.segment, stretch)?;
         }
@@ -206,8 +206,12 @@ pub(crate) struct RebuildWork {
 }
 
 impl RebuildWork {
+    pub(crate) fn new(segment: u32, log_bytes: u32, awaited: bool) -> Self {
+        Self { segment, log_bytes, awaited, outcome: None }
+    }
+
     /// The digest, its rows placed in the new sidecar, or in memory if that cannot be written.
-    fn run(&self, storage: &dyn Storage) -> Result<Digest, Fault> {
+    pub(crate) fn run(&self, storage: &dyn Storage) -> Result<Digest, Fault> {
         let scanned = Log::new(storage, self.segment, u64::from(self.log_bytes)).scan_closed()?;
         for stretch in &scanned.damaged {
             set_aside(storage, self.segment, stretch)?;

@@ -205,6 +205,10 @@ impl Journal {
     }
 
     fn seal(&mut self) -> Option<Work> {
+        // Whoever finds a sidecar looks at no log: what must be cut from one would stay.
+        if !self.cuts.is_empty() {
+            return None;
+        }
         let synced = self.writer.synced();
         let full = self.config.segment_bytes - self.config.segment_bytes / 8;
         self.table.segments.values().find_map(|segment| match &segment.state {
@@ -251,8 +255,7 @@ impl Journal {
         }
         let segment = self.table.segments.get(&number)?;
         if segment.index_damaged {
-            let log_bytes = segment.bytes;
-            return Some(Work::Rebuild(RebuildWork { segment: number, log_bytes, awaited: false, outcome: None }));
+            return Some(Work::Rebuild(RebuildWork::new(number, segment.bytes, false)));
         }
         let queues = &self.table.queues;
         let rows = segment.queues.iter().filter_map(|queue_no| Some((*queue_no, queues.get(queue_no)?)));

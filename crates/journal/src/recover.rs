@@ -97,10 +97,10 @@ pub fn recover(storage: &dyn Storage, config: Config, now_ms: u64) -> Result<(Jo
     let mut incarnation = 0;
     for (segment, part) in parts {
         incarnation = incarnation.max(part.incarnation);
-        let digest = recovery.digest(segment, part, synced)?;
-        synced = synced.max(digest.last_batch);
-        recovery.read_barriers(&digest, now_ms)?;
-        recovery.absorb(digest);
+        let mut placed = recovery.digest(segment, part, synced)?;
+        synced = synced.max(placed.digest.last_batch);
+        placed.held |= !recovery.read_barriers(&placed.digest, now_ms)?;
+        recovery.absorb(placed);
     }
     recovery.report_queues();
     let next = found.logs.keys().chain(found.indexes.keys()).max().map_or(1, |last| last.saturating_add(1));
@@ -219,13 +219,14 @@ impl Recovery<'_> {
         let mut log = Log::new(self.storage, segment, part.log_bytes);
         let outline = part.outline.map_or_else(|| log.outline(), Ok)?;
         let scanned = log.scan(&outline, synced)?;
-        let held = !self.keep_damage(segment, &scanned.damaged);
-        self.keep_torn(segment, scanned.torn);
+        let kept = self.keep_damage(segment, &scanned.damaged);
+        let cut = self.cut_torn(segment, scanned.torn);
         let mut digest = scanned.digest;
-        if held {
+        let sure = self.make_sure(segment, outline.certain(synced), u64::from(digest.log_bytes))?;
+        let held = !kept || !sure;
+        if held || !cut {
             return Ok(Placed { digest, sealed: false, held });
         }
-        self.make_sure(segment, outline.certain(synced), u64::from(digest.log_bytes))?;
         let trim = digest.log_bytes < self.config.segment_bytes - self.config.segment_bytes / 8;
         let mut work = SealWork { digest: Arc::new(digest.clone()), trim, outcome: None };
         work.seal(self.storage);
@@ -241,22 +242,21 @@ impl Recovery<'_> {
 
     /// Deciding on the strength of bytes that only the operating system has would be deciding too early: what was not
     /// known to be synced is, before anybody is told that it is there. A sync alone is not enough. Where an earlier one
-    /// has failed, the system shows bytes that it no longer means to write, so they are written once more.
-    fn make_sure(&self, segment: u32, from: u64, to: u64) -> Result<(), Fault> {
+    /// has failed, the system shows bytes that it no longer means to write, so they are written once more. False on a
+    /// disk that takes nothing, not even in place: the next start tries again.
+    fn make_sure(&self, segment: u32, from: u64, to: u64) -> Result<bool, Fault> {
         let name = log_name(segment);
         let mut piece = vec![0; REWRITE_BYTES];
+        let mut written = true;
         for offset in (from..to).step_by(REWRITE_BYTES) {
             let piece = &mut piece[..REWRITE_BYTES.min((to - offset) as usize)];
             let count =
                 self.storage.read_at(&name, offset, piece).map_err(|error| Fault::new("read", &name, &error))?;
-            if self.storage.write_at(&name, offset, &piece[..count]).is_err() {
-                // A disk that takes nothing, not even in place: the next start tries again.
-                break;
-            }
+            written &= self.storage.write_at(&name, offset, &piece[..count]).is_ok();
         }
         match self.storage.sync(&name).map_err(|error| Fault::new("sync", &name, &error)) {
             Err(fault) if fault.kind != FaultKind::ReadOnly => Err(fault),
-            _ => Ok(()),
+            synced => Ok(written && synced.is_ok()),
         }
     }
 
@@ -271,16 +271,20 @@ impl Recovery<'_> {
         all_kept
     }
 
-    /// Copies what is torn. It is cut off before anything new is written.
-    fn keep_torn(&mut self, segment: u32, torn: Option<Stretch>) {
-        let Some(stretch) = torn else { return };
+    /// Copies what is torn, and cuts it off. False where the disk refuses: then the first write of a segment does it.
+    fn cut_torn(&mut self, segment: u32, torn: Option<Stretch>) -> bool {
+        let Some(stretch) = torn else { return true };
         let kept_as = set_aside(self.storage, segment, &stretch).ok();
-        let keep = Some(stretch).filter(|_| kept_as.is_none());
-        self.cuts.push(Cut { segment, at: stretch.offset, keep });
+        let cut = Cut { segment, at: stretch.offset, keep: Some(stretch).filter(|_| kept_as.is_none()) };
         self.report.torn.push(Damage::new(segment, &stretch, kept_as));
+        let done = cut.keep.is_none() && cut.run(self.storage).is_ok();
+        self.cuts.extend(Some(cut).filter(|_| !done));
+        done
     }
 
-    fn read_barriers(&mut self, digest: &Digest, now_ms: u64) -> Result<(), Fault> {
+    /// Reads the ids that still count; false if some are damaged and could not be copied.
+    fn read_barriers(&mut self, digest: &Digest, now_ms: u64) -> Result<bool, Fault> {
+        let mut damaged = Vec::new();
         let mut log = Log::new(self.storage, digest.segment, u64::from(digest.log_bytes));
         for barrier in digest.barriers.iter().filter(|barrier| barrier.until_ms > now_ms) {
             let payload = log.record(barrier.offset)?;
@@ -288,14 +292,10 @@ impl Recovery<'_> {
                 Some((barrier_no, until_ms, ids)) => {
                     self.report.barriers.push(RecoveredBarrier { barrier_no, until_ms, ids: ids.to_vec() });
                 }
-                None => {
-                    let stretch = Stretch { offset: barrier.offset, bytes: barrier.length, reason: "barrier" };
-                    let kept_as = set_aside(self.storage, digest.segment, &stretch).ok();
-                    self.report.damaged.push(Damage::new(digest.segment, &stretch, kept_as));
-                }
+                None => damaged.push(barrier.stretch()),
             }
         }
-        Ok(())
+        Ok(self.keep_damage(digest.segment, &damaged))
     }
 
     /// Adds a segment to the table: newer than all that are in it.
@@ -392,13 +392,6 @@ struct Placed {
     digest: Digest,
     sealed: bool,
     held: bool,
-}
-
-impl std::ops::Deref for Placed {
-    type Target = Digest;
-    fn deref(&self) -> &Digest {
-        &self.digest
-    }
 }
 
 fn newer(file: String, version: u16) -> Error {

@@ -20,7 +20,8 @@ impl Journal {
     /// Nothing that was not synced stays where it was.
     pub(crate) fn replace(&mut self) {
         let replaced = self.writer.sync_failed(self.writer.segment() + 1);
-        let last_batch = self.writer.number() - 1;
+        // Memory has settled what the batch being built will say, and a sidecar is made from memory.
+        let last_batch = self.writer.number();
         for change in replaced {
             self.cuts.push(Cut { segment: change.from, at: change.start, keep: None });
             self.table.split(&change, last_batch);
@@ -101,7 +102,7 @@ impl Table {
             State::Sealed => {}
         }
         old.bytes = old.bytes.min(change.start);
-        // Its sidecar would tell of acknowledgements that are only now written elsewhere.
+        // Its sidecar will tell of acknowledgements that are yet to be written elsewhere.
         old.last_batch = last_batch;
         let queues = old.queues.clone();
         self.segments.insert(change.to, new);

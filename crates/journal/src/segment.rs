@@ -103,7 +103,8 @@ pub(crate) struct Segment {
     pub(crate) readers: u32,
     /// Its sidecar was found wrong and must be written again.
     pub(crate) index_damaged: bool,
-    /// It has damage that could not be copied: neither its log nor its lack of a sidecar may be touched.
+    /// It has damage that could not be copied, or an end that is not on the disk for sure: neither its log nor its lack
+    /// of a sidecar may be touched.
     pub(crate) held: bool,
 }
 

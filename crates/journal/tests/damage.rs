@@ -287,3 +287,57 @@ fn damage_that_cannot_be_copied_is_not_deleted() {
     pump(&mut journal, &disk);
     assert_eq!(disk.contents(name), None, "copied, and then dead");
 }
+
+/// A store with one message on the disk, and a batch behind it that acknowledges the message and was torn.
+fn torn_store(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    let (mut journal, _) = recover(&disk, small(), 0).expect("an empty disk");
+    journal.append_message(b"head", std::iter::once(&body(0)[..]), &[target(1, 0)]).expect("small enough");
+    journal.sync();
+    pump(&mut journal, &disk);
+    journal.append_message(b"head", std::iter::once(&[1; 1_500][..]), &[target(1, 1)]).expect("small enough");
+    assert!(journal.ack(1, 0));
+    pump(&mut journal, &disk);
+    assert_eq!((journal.written(), journal.synced()), (2, 1));
+    disk.flip("segments/00000001.log", 8 * 1_000);
+    disk
+}
+
+#[test]
+fn a_torn_end_that_cannot_be_copied_is_not_cut() {
+    let disk = torn_store(10);
+    let before = disk.contents("segments/00000001.log").expect("a log");
+    let used: u64 = disk.list("segments").expect("a disk that answers").iter().map(|file| file.bytes).sum();
+    disk.set_capacity(Some(used + 500));
+    let (mut journal, report) = open(&disk);
+    assert_eq!((report.torn.len(), report.torn[0].kept_as.as_ref()), (1, None));
+    let (offset, bytes) = (report.torn[0].offset as usize, report.torn[0].bytes as usize);
+    assert!(disk.contents("segments/00000001.log").as_ref() == Some(&before), "there is no room for the copy");
+    disk.set_capacity(None);
+    journal.append_message(b"head", std::iter::once(&body(1)[..]), &[target(1, 1)]).expect("small enough");
+    pump(&mut journal, &disk);
+    assert_eq!(disk.contents("segments/00000001.log").map(|log| log.len()), Some(offset), "cut now");
+    let copy = disk.contents(&format!("damaged/00000001-{offset:010}-torn-write.bin"));
+    assert!(copy.as_deref() == Some(&before[offset..offset + bytes]), "and copied before");
+}
+
+#[test]
+fn a_torn_end_does_not_come_back_when_the_sidecar_goes() {
+    for seed in 0..20 {
+        let disk = torn_store(seed);
+        // A crash after the store was opened and before anything new is written.
+        drop(open(&disk));
+        disk.crash();
+        let (mut journal, _) = open(&disk);
+        for position in 1..3 {
+            let body = body(position);
+            journal.append_message(b"head", std::iter::once(&body[..]), &[target(1, position)]).expect("small enough");
+            journal.sync();
+            pump(&mut journal, &disk);
+        }
+        assert_eq!(journal.synced(), 3, "the number of the torn batch was given out again, and is told to be synced");
+        disk.remove("segments/00000001.idx").expect("it was sealed");
+        let (mut journal, report) = open(&disk);
+        assert_eq!(read_all(&mut journal, &disk).0, [0, 1, 2], "seed {seed}: {report:?}");
+    }
+}

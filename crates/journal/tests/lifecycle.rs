@@ -359,3 +359,97 @@ fn what_nobody_waits_for_is_written_in_company_and_can_be_read_before() {
     pump(&mut journal, &disk);
     assert_eq!(journal.synced(), batch + 1, "until somebody is");
 }
+
+#[test]
+fn a_segment_that_ends_with_a_failed_sync_tells_nothing_of_a_batch_that_is_yet_to_be_written() {
+    let disk = SimDisk::new(31);
+    let mut journal = open(&disk);
+    (0..2).for_each(|position| assert_eq!(append(&mut journal, &[1; 100], &[target(1, position)]), 1));
+    journal.sync();
+    pump(&mut journal, &disk);
+    append(&mut journal, &[1; 100], &[target(1, 2)]);
+    journal.sync();
+    disk.fail_next(Operation::Sync, ErrorKind::Other);
+    let mut job = journal.poll_job().expect("a write");
+    job.run(&disk);
+    // Meanwhile a transaction moves a message from one queue to another.
+    journal.begin();
+    assert!(journal.ack(1, 0));
+    append(&mut journal, &[1; 100], &[target(2, 0)]);
+    let batch = journal.commit();
+    journal.sync();
+    assert!(matches!(journal.job_done(job), Done::Failed(_)));
+    journal.retry();
+    // Everything is done but the write of that transaction.
+    let mut held = None;
+    while let Some(mut job) = journal.poll_job() {
+        if job.kind() == JobKind::Write && journal.written() + 1 == batch {
+            held = Some(job);
+            continue;
+        }
+        job.run(&disk);
+        journal.job_done(job);
+    }
+    assert!(held.is_some() && journal.synced() + 1 == batch);
+    disk.crash();
+    let mut journal = open(&disk);
+    let positions: Vec<u64> = drain(&mut journal, &disk, 1, 10).iter().map(|message| message.0).collect();
+    assert_eq!((positions, journal.messages(2)), (vec![0, 1, 2], 0), "the whole transaction or nothing of it");
+}
+
+/// Segments that are kept for the sake of a few ids, each with a record of its own.
+fn thin_segments(disk: &SimDisk) -> Journal {
+    let config = Config { compact_bytes: 1 << 20, ..small() };
+    let (mut journal, _) = recover(disk, config, 0).expect("a disk that answers");
+    append(&mut journal, &[1; 100], &[target(1, 0)]);
+    for position in 1..12 {
+        append(&mut journal, &[1; 3_000], &[target(1, position)]);
+        journal.remember(7, 1_000_000, &position.to_le_bytes());
+        journal.sync();
+        pump(&mut journal, disk);
+    }
+    journal.close();
+    pump(&mut journal, disk);
+    journal
+}
+
+fn ids_after(disk: &SimDisk) -> Vec<u64> {
+    let (_, report) = recover(disk, small(), 1).expect("a disk that answers");
+    let bytes: Vec<u8> = report.barriers.into_iter().flat_map(|barrier| barrier.ids).collect();
+    let mut ids: Vec<u64> = bytes.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id)).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn ids_leave_their_segment_although_its_sidecar_is_damaged() {
+    let disk = SimDisk::new(32);
+    drop(thin_segments(&disk));
+    let mut journal = open(&disk);
+    for name in names(&disk, ".idx") {
+        disk.edit(&format!("segments/{name}"), |bytes| bytes.fill(0xFF));
+    }
+    journal.ack_range(1, 0, 20);
+    journal.sync();
+    pump(&mut journal, &disk);
+    assert!(journal.status().segments <= 4, "{:?}", journal.status());
+    assert_eq!(ids_after(&disk), (1..12).collect::<Vec<_>>());
+}
+
+#[test]
+fn damaged_ids_are_copied_before_their_segment_goes() {
+    let disk = SimDisk::new(33);
+    drop(thin_segments(&disk));
+    let mut journal = open(&disk);
+    let name = "segments/00000003.log";
+    let log = disk.contents(name).expect("a log");
+    let at = log.windows(8).position(|bytes| bytes == 1_000_000_u64.to_le_bytes()).expect("the end of its ids");
+    disk.flip(name, at as u64 * 8 + 70);
+    journal.ack_range(1, 0, 20);
+    journal.sync();
+    pump(&mut journal, &disk);
+    assert_eq!(disk.contents(name), None);
+    assert_eq!(ids_after(&disk).len(), 10);
+    let copies = disk.list("damaged").expect("a disk that answers");
+    assert_eq!(copies.iter().map(|file| file.bytes).collect::<Vec<_>>(), [16 + 24], "{copies:?}");
+}
