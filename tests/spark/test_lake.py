@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -103,12 +106,62 @@ def test_a_lake_that_fell_behind_retention_is_told(tmp_path: Path, live: TableLo
         tier(live, lake, ["traffic"], rows=10)
 
 
+@pytest.mark.parametrize("lost", [range(140, 160), range(280, 300)])
+def test_what_retention_takes_while_it_is_copied_is_told(tmp_path: Path, live: TableLog, lost: range) -> None:
+    class Losing(TableLog):
+        def read(self, *asked: Any, **more: Any) -> Iterator[pa.RecordBatch]:
+            for batch in super().read(*asked, **more):
+                yield batch.filter(pc.invert(pc.is_in(batch["offset"], pa.array(lost))))
+
+    lake = Lake(str(tmp_path))
+    with pytest.raises(Unavailable, match=r"from 0 to 299 went while they were copied.* gap"):
+        tier(Losing(live.rows), lake, ["traffic"], rows=300)
+    assert lake.extents(["traffic"]) == [], "no file says that it has what it has not"
+    assert tier(live, lake, ["traffic"], rows=300) == {"traffic/0": 900}
+
+
+def test_two_who_tiered_at_one_time(tmp_path: Path, live: TableLog) -> None:
+    lake = Lake(str(tmp_path))
+    tier(TableLog(live.rows.slice(0, 150)), lake, ["traffic"], partial=True)
+    (first,) = lake.files(Extent("traffic", 0, "1", 0, 0))
+    Path(first[2]).rename(tmp_path / "aside")
+    tier(TableLog(live.rows.slice(0, 170)), lake, ["traffic"], partial=True)
+    (tmp_path / "aside").rename(first[2])
+    tier(live, lake, ["traffic"], rows=400)
+    (extent,) = lake.extents(["traffic"])
+    assert (extent.first, extent.end) == (0, 970), "it goes on where the longer one ended"
+    assert offsets_of(lake.read(extent, 100, 900, ["offset"])) == list(range(100, 900)), "and shows no row twice"
+    with pytest.raises(Unavailable, match="twice"):
+        delta.publish(lake, ["traffic"])
+
+
+def test_large_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.spark.lake.GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr("weft.spark.lake.FILE_BYTES", 3 << 20)
+    monkeypatch.setattr("weft.spark.lake.BATCH_BYTES", 1 << 20)
+    large = TableLog(synthetic.rows("large", 100, body=[random.randbytes(100_000) for _ in range(100)]))
+    lake = Lake(str(tmp_path))
+    read = TableLog.read
+    monkeypatch.setattr(TableLog, "read", lambda self, *asked: read(self, *asked[:4], rows=5))
+    assert tier(large, lake, ["large"], rows=1_000, partial=True) == {"large/0": 100}
+    (extent,) = lake.extents(["large"])
+    files = lake.files(extent)
+    assert len(files) > 2
+    assert all(Path(path).stat().st_size < 5 << 20 for *_, path in files)
+    batches = list(lake.read(extent, 0, 100, ["offset", "body"]))
+    assert offsets_of(iter(batches)) == list(range(100))
+    assert max(batch.nbytes for batch in batches) < 2 << 20
+
+
 def test_a_stream_that_was_made_again_has_its_own_history(tmp_path: Path, live: TableLog) -> None:
     lake = Lake(str(tmp_path))
     tier(live, lake, ["traffic"], rows=500)
     again = TableLog(live.rows.slice(0, 100), life="2")
     (extent,) = Joined(lake, again).extents(["traffic"])
     assert (extent.life, extent.first, extent.end) == ("2", 0, 100)
+    for life in ("9", "10"):
+        tier(TableLog(live.rows, life=life), lake, ["traffic"], rows=500)
+    assert [extent.life for extent in lake.extents(["traffic"])] == ["1", "9", "10"], "the newest is the last"
 
 
 def test_spark_reads_the_lake_natively(spark: SparkSession, tmp_path: Path, live: TableLog) -> None:

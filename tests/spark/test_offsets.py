@@ -63,6 +63,22 @@ def test_shard_that_appears_is_fresh() -> None:
     assert offsets.slices({}, at(a=5), rows_max=10, parts_min=1) == [Slice("a", 0, "1", 0, 5, True)]
 
 
+def test_every_piece_of_a_shard_that_appears_is_fresh() -> None:
+    cut = offsets.slices({}, at(a=30_000), rows_max=10_000, parts_min=1)
+    assert [(piece.start, piece.fresh) for piece in cut] == [(0, True), (10_000, True), (20_000, True)]
+
+
+def test_limits_count_rows_that_are_there() -> None:
+    extents = {extent.key: extent for extent in (Extent("a", 0, "1", 900, 1_000), Extent("b", 0, "1", 50, 60))}
+    end = at(a=1_000, b=60)
+    start = offsets.held(at(a=0, b=55), end, extents)
+    assert start == at(a=900, b=55)
+    assert offsets.available(start, end) == 105
+    assert offsets.limit(start, end, 21) == at(a=920, b=56)
+    again: Position = {"a/0": Place(life="2", next=7)}
+    assert offsets.held(at(a=5), again, extents) == at(a=5), "another life's first offset says nothing"
+
+
 def test_losses_are_told() -> None:
     extents = {extent.key: extent for extent in (
         Extent("kept", 0, "1", 0, 9), Extent("cut", 0, "1", 5, 9), Extent("again", 0, "2", 0, 9),

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from spark.test_lake import TableLog
+from spark.test_lake import TableLog, offsets_of
 from weft.pipeline import synthetic
 from weft.spark import STREAM
-from weft.spark.offsets import Extent, Position
+from weft.spark.offsets import DataLost, Extent, Position, Slice
 from weft.spark.options import read_options
 from weft.spark.reader import StreamReader
 
@@ -23,7 +23,7 @@ class Growing(TableLog):
     end = 0
 
     def extents(self, names: object) -> list[Extent]:
-        return [Extent("s", 0, "1", 0, self.end, ROW_BYTES)]
+        return [Extent("s", 0, "1", self.first, self.end, ROW_BYTES)]
 
 
 @pytest.fixture
@@ -89,3 +89,22 @@ def test_without_a_delay_rows_are_waited_for(log: Growing, reader: Callable[...,
 def test_limits(log: Growing, reader: Callable[..., StreamReader], options: dict[str, int], rows: int) -> None:
     log.end = 1_000
     assert step(reader(**options), 0) == rows
+
+
+def test_a_limit_is_of_rows_that_are_there(log: Growing, reader: Callable[..., StreamReader]) -> None:
+    log.first, log.end = 50_000, 50_100
+    assert step(reader(maxRowsPerTrigger=10, failOnDataLoss="false"), 0) == 50_010, "and not of those that are gone"
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_what_went_before_a_stream_was_new_to_the_query(
+    reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    held = TableLog(synthetic.rows("s", 100), first=60)
+    monkeypatch.setattr("weft.spark.reader.open_log", lambda _: held)
+    pieces = [Slice("s", 0, "1", low, low + 25, fresh) for low in range(0, 100, 25)]
+    if fresh:
+        assert [offset for piece in pieces for offset in offsets_of(reader().read(piece))] == list(range(60, 100))
+    else:
+        with pytest.raises(DataLost, match="nothing before offset 60"):
+            list(reader().read(pieces[1]))

@@ -17,6 +17,7 @@ import weft
 from spark.nodes import channel, declare_stream, fill, take
 from weft.client.management import Management
 from weft.pipeline import traffic
+from weft.spark.wire import Wire
 
 ROWS = 9_000
 
@@ -85,6 +86,20 @@ def test_a_query_reads_what_came_since(spark: SparkSession, node: peers.Peer, tm
     told = take(node, "progress")
     assert {event["object"] for event in told} == {"follower"}
     assert max(event["values"]["streams"]["live/0"] for event in told) >= 15
+
+
+def test_a_stream_that_is_made_again_while_it_is_read(node: peers.Peer) -> None:
+    declare_stream(node, "twice")
+    fill(node, "twice", [b"old"] * 30)
+    log = Wire(f"amqp://{node.host}:{node.port}")
+    (extent,) = log.extents(["twice"])
+    batches = log.read(extent, 0, 30, ["offset", "body"], rows=10)
+    assert next(batches)["body"].to_pylist() == [b"old"] * 10
+    with channel(node) as opened:
+        opened.queue_delete("twice")
+    declare_stream(node, "twice")
+    fill(node, "twice", [b"new"] * 30)
+    assert list(batches) == [], "what is there now was never asked for"
 
 
 def test_traffic_equals_the_nodes_own_counters(spark: SparkSession, node: peers.Peer) -> None:

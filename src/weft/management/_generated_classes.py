@@ -484,7 +484,7 @@ CLASSES = (
             Field("read", "integer", "Deliveries to readers.", "counter"),
         ),
         operations=(
-            Operation("columns", "A range of messages as one batch of Arrow columns in IPC format: a few megabytes of it, the rest with the next call. Empty if nothing of the range is kept.", "", (Field("start", "integer", "The first offset.", "read"), Field("end", "integer", "The offset after the last.", "read"), Field("columns", "strings", "Which columns; all by default.", "read"), Field("rows", "integer", "At most so many messages.", "read"), )),
+            Operation("columns", "A range of messages as one batch of Arrow columns in IPC format: a few megabytes of it, the rest with the next call. Empty if nothing of the range is kept. With it the `number` of the stream, which another of the same name does not have.", "", (Field("start", "integer", "The first offset.", "read"), Field("end", "integer", "The offset after the last.", "read"), Field("columns", "strings", "Which columns; all by default.", "read"), Field("rows", "integer", "At most so many messages.", "read"), )),
         ),
         events=(
             EventKind("created", "info", "It is there now."),

@@ -52,6 +52,8 @@ def _files(lake: Lake, extent: Extent) -> list[AddAction]:
     system, _ = lake.place
     found = []
     for first, end, path in lake.files(extent):
+        if not path.endswith(f"/{first:020}-{end:020}.parquet"):
+            raise Unavailable(f"{path} has rows that other files have, too, and a table would show them twice")
         info = system.get_file_info(path)
         bounds = {"minValues": {"offset": first}, "maxValues": {"offset": end - 1}, "nullCount": {"offset": 0}}
         stats = json.dumps({"numRecords": end - first, **bounds})

@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from weft.model.errors import ConfigError, Unavailable
+from weft.spark.files import BATCH_BYTES
 from weft.spark.hdfs import SCHEMES, web_hdfs
-from weft.spark.logs import ROWS_PER_BATCH, Log, chosen
+from weft.spark.logs import ROWS_PER_BATCH, Log, age, chosen
 from weft.spark.offsets import Extent, Position
 from weft.spark.schema import STREAM, arrow_schema
 
@@ -33,6 +34,10 @@ FILE_ROWS = 1_000_000
 
 GROUP_ROWS = 32_768
 """Rows in one row group: the least that a reader has to fetch."""
+
+GROUP_BYTES, FILE_BYTES = 64 << 20, 2 << 30
+"""What a row group and a file hold at most, about, where bodies are large: a group is in memory whole while it is made,
+and a file that is larger than 5 GiB cannot get its name in S3."""
 
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet$")
 SYSTEMS_MAX = 16
@@ -66,7 +71,11 @@ class Lake:
         return f"{root}/{quote(extent.stream, safe='')}/{extent.life}/shard={extent.shard}"
 
     def files(self, extent: Extent) -> list[tuple[int, int, str]]:
-        """First offset, end and path of a shard's files, in order and without overlap, up to the first gap."""
+        """What of a shard each file gives, as first offset, end and path: in order, up to the first gap.
+
+        Two who tiered at one time may have left files that overlap: of each the part that the ones before lack is
+        taken.
+        """
         system, _ = self.place
         found = []
         for info in system.get_file_info(fs.FileSelector(self.folder(extent), allow_not_found=True)):
@@ -75,9 +84,11 @@ class Lake:
                 found.append((int(name[1]), int(name[2]), info.path))
         kept: list[tuple[int, int, str]] = []
         for first, end, path in sorted(found):
-            if kept and first != kept[-1][1]:
+            reached = kept[-1][1] if kept else first
+            if first > reached:
                 break
-            kept.append((first, end, path))
+            if end > reached:
+                kept.append((reached, end, path))
         return kept
 
     def extents(self, names: Sequence[str]) -> list[Extent]:
@@ -92,7 +103,7 @@ class Lake:
                         files = self.files(extent)
                         if files:
                             found.append(Extent(extent.stream, extent.shard, life, files[0][0], files[-1][1]))
-        return sorted(found, key=lambda item: (item.stream, item.shard, item.life))
+        return sorted(found, key=lambda item: (item.stream, item.shard, age(item.life)))
 
     def read(
         self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
@@ -101,14 +112,15 @@ class Lake:
         system, _ = self.place
         for first, after, path in self.files(extent):
             if first < end and after > start:
+                low, high = max(start, first), min(end, after)
                 with system.open_input_file(path) as file:
                     parquet = pq.ParquetFile(file)
-                    groups = _groups(parquet, start, end)
                     wanted = list(dict.fromkeys([*columns, "offset"]))
-                    for batch in parquet.iter_batches(rows, groups, wanted):
-                        part = _between(batch, start, end)
-                        if part.num_rows:
-                            yield part.select(list(columns))
+                    for group in _groups(parquet, low, high):
+                        for batch in parquet.iter_batches(_rows(parquet, group, rows), [group], wanted):
+                            part = _between(batch, low, high)
+                            if part.num_rows:
+                                yield part.select(list(columns))
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
         """The offset of the first message that came at this time (microseconds since 1970) or later."""
@@ -164,6 +176,12 @@ def _groups(parquet: pq.ParquetFile, start: int, end: int) -> list[int]:
     return kept
 
 
+def _rows(parquet: pq.ParquetFile, group: int, most: int) -> int:
+    """Rows of a batch: fewer where they are large, as from a node's files."""
+    known = parquet.metadata.row_group(group)
+    return max(1, min(most, BATCH_BYTES // max(1, int(known.total_byte_size) // max(1, int(known.num_rows)))))
+
+
 def _leaf(parquet: pq.ParquetFile, name: str, guess: int) -> int:
     """The number of a flat column among Parquet's leaves; maps and lists before it count more than one."""
     for number in range(guess, parquet.metadata.num_columns):
@@ -199,34 +217,54 @@ def tier(log: Log, lake: Lake, names: Sequence[str], *, rows: int = FILE_ROWS, p
         files = lake.files(extent)
         start = files[-1][1] if files else extent.first
         if start < extent.first:
-            raise Unavailable(
-                f"stream {extent.key}: the lake ends at {start}, the log begins at {extent.first}: retention was faster"
-                f" than tiering, and a lake with a gap would lie; tier more often, or into a new lake"
-            )
+            raise _behind(extent, f"the lake ends at {start}, the log begins at {extent.first}")
         while start < extent.end and (partial or extent.end - start >= rows):
-            end = min(start + rows, extent.end)
-            _write(log, lake, extent, start, end)
-            start = end
+            start = _write(log, lake, extent, start, min(start + rows, extent.end))
         reached[extent.key] = start
     return reached
 
 
-def _write(log: Log, lake: Lake, extent: Extent, start: int, end: int) -> None:
+def _write(log: Log, lake: Lake, extent: Extent, start: int, end: int) -> int:
+    """Make one file of these messages, or of as many of them as a file may hold; where it ends."""
     system, _ = lake.place
     folder = lake.folder(extent)
     system.create_dir(folder, recursive=True)
-    name = f"{folder}/{start:020}-{end:020}.parquet"
+    unfinished = f"{folder}/{start:020}.unfinished"
     schema = arrow_schema(STREAM)
+    reached, gone = start, _behind(extent, f"messages from {start} to {end - 1} went while they were copied")
     with (
-        system.open_output_stream(f"{name}.unfinished") as file,
+        system.open_output_stream(unfinished) as file,
         pq.ParquetWriter(file, schema, compression="zstd") as out,
     ):
-        waiting: list[pa.RecordBatch] = []
-        for batch in log.read(extent, start, end, schema.names, GROUP_ROWS):
-            waiting.append(batch.cast(schema) if batch.schema != schema else batch)
-            if sum(part.num_rows for part in waiting) >= GROUP_ROWS:
-                out.write_table(pa.Table.from_batches(waiting, schema))
-                waiting.clear()
-        if waiting:
-            out.write_table(pa.Table.from_batches(waiting, schema))
-    system.move(f"{name}.unfinished", name)
+        for group in _row_groups(log.read(extent, start, end, schema.names, GROUP_ROWS), schema):
+            # The name says what is inside: what retention took while this was read must not be missing there.
+            if (group["offset"][0].as_py(), group["offset"][-1].as_py()) != (reached, reached + group.num_rows - 1):
+                raise gone
+            out.write_table(group)
+            reached += group.num_rows
+            if file.tell() >= FILE_BYTES:
+                break
+        else:
+            if reached < end:
+                raise gone
+    system.move(unfinished, f"{folder}/{start:020}-{reached:020}.parquet")
+    return reached
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches put together, as many rows and bytes as one row group holds."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch.cast(schema) if batch.schema != schema else batch)
+        if sum(part.num_rows for part in waiting) >= GROUP_ROWS or sum(part.nbytes for part in waiting) >= GROUP_BYTES:
+            yield pa.Table.from_batches(waiting, schema)
+            waiting.clear()
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema)
+
+
+def _behind(extent: Extent, what: str) -> Unavailable:
+    return Unavailable(
+        f"stream {extent.key}: {what}: retention was faster than tiering, and a lake with a gap would lie; tier more"
+        f" often, or into a new lake"
+    )

@@ -59,26 +59,38 @@ class Joined:
     live: Log
 
     def extents(self, names: Sequence[str]) -> list[Extent]:
+        # In this order: what retention takes after the first look is in the lake by the second.
+        live = self.live.extents(names)
         old = {(extent.key, extent.life): extent for extent in self.history.extents(names)}
         joined = []
-        for extent in self.live.extents(names):
+        for extent in live:
             before = old.pop((extent.key, extent.life), None)
             first = min(before.first, extent.first) if before and before.end >= extent.first else extent.first
             joined.append(replace(extent, first=first))
         known = {extent.key for extent in joined}
         # A stream that the node has no more is still history; of its earlier lives the newest counts.
-        gone = {extent.key: extent for extent in sorted(old.values(), key=lambda item: item.life)}
+        gone = {extent.key: extent for extent in sorted(old.values(), key=lambda item: age(item.life))}
         return sorted(joined + [item for key, item in gone.items() if key not in known], key=lambda item: item.key)
 
     def read(
         self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
     ) -> Iterator[pa.RecordBatch]:
-        before = _of(self.history, extent)
-        middle = min(max(before.end, start), end) if before is not None and before.first <= start else start
-        if before is not None and start < middle:
-            yield from self.history.read(before, start, middle, columns, rows)
-        if middle < end:
-            yield from self.live.read(extent, middle, end, columns, rows)
+        wanted = list(dict.fromkeys([*columns, "offset"]))
+        while start < end:
+            # Asked again after each part: while one is read, messages go from the node into the lake.
+            before = _of(self.history, extent)
+            if before is not None and before.first <= start < before.end:
+                middle = min(before.end, end)
+                yield from self.history.read(before, start, middle, columns, rows)
+                start = middle
+                continue
+            for batch in self.live.read(extent, start, end, wanted, rows):
+                if batch.column("offset")[0].as_py() > start and _has(self.history, extent, start):
+                    break
+                start = batch.column("offset")[-1].as_py() + 1
+                yield batch.select(list(columns))
+            if start < end and not _has(self.history, extent, start):
+                return
 
     def offset_at(self, extent: Extent, time_us: int) -> int:
         before = _of(self.history, extent)
@@ -90,6 +102,16 @@ class Joined:
 
     def report(self, query: str, position: Position) -> None:
         self.live.report(query, position)
+
+
+def age(life: str) -> tuple[int, str]:
+    """Lives are numbers that rise; by this the newest is the last."""
+    return len(life), life
+
+
+def _has(log: Log, extent: Extent, offset: int) -> bool:
+    found = _of(log, extent)
+    return found is not None and found.first <= offset < found.end
 
 
 def _of(log: Log, extent: Extent) -> Extent | None:

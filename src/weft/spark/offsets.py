@@ -58,7 +58,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """A piece of one shard for one task. What it lacks at its front is a loss unless `fresh`."""
+    """A piece of one shard for one task. What went before the shard was new to the query is no loss: `fresh`."""
 
     stream: str
     shard: int
@@ -92,6 +92,17 @@ def begin(start: Position, key: str, life: str) -> tuple[int, bool]:
 def available(start: Position, end: Position) -> int:
     """Rows between two positions."""
     return sum(max(0, place["next"] - begin(start, key, place["life"])[0]) for key, place in end.items())
+
+
+def held(start: Position, end: Position, extents: Mapping[str, Extent]) -> Position:
+    """Start, but nowhere before the first row that is still there: a limit is of rows, not of what is gone."""
+    raised = dict(start)
+    for key, place in end.items():
+        extent = extents.get(key)
+        if extent is not None and extent.life == place["life"]:
+            first = max(begin(start, key, extent.life)[0], extent.first)
+            raised[key] = Place(life=extent.life, next=min(first, place["next"]))
+    return raised
 
 
 def limit(start: Position, end: Position, rows_max: int) -> Position:
@@ -149,5 +160,5 @@ def slices(start: Position, end: Position, *, rows_max: int, parts_min: int) -> 
         size = -(-(place["next"] - first) // pieces)
         for low in range(first, place["next"], max(1, size)):
             high = min(low + size, place["next"])
-            cut.append(Slice(stream, shard, place["life"], low, high, fresh and low == first))
+            cut.append(Slice(stream, shard, place["life"], low, high, fresh))
     return cut

@@ -43,15 +43,17 @@ class _Reading:
         log = open_log(self.options)
         _settle()
         extent = _extent(log, partition)
-        may_lack = partition.fresh or not self.options.fail_on_data_loss
+        may_lack = not self.options.fail_on_data_loss
         if extent is None:
-            if may_lack:
+            if may_lack or partition.fresh:
                 return
             raise DataLost(f"stream {partition.stream}/{partition.shard} is gone, in the life that was to be read")
+        start = max(partition.start, extent.first) if partition.fresh else partition.start
         # Without a column a batch has no length: count() asks for none.
         columns = self.columns or ["offset"]
-        for batch in read_slice(log, extent, partition.start, partition.end, columns, lost=may_lack):
-            yield shape(batch, self.arrow)
+        if start < partition.end:
+            for batch in read_slice(log, extent, start, partition.end, columns, lost=may_lack):
+                yield shape(batch, self.arrow)
 
 
 @functools.cache
@@ -135,7 +137,8 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
         _no_surprise(extents, start, self.options)
         end = self._target if self._target is not None else offsets.position(extents.values())
         end = offsets.forward(start, end)
-        waits = offsets.available(start, end)
+        held = offsets.held(start, end, extents)
+        waits = offsets.available(held, end)
         if self._target is None and self._too_few(waits):
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
@@ -143,7 +146,7 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
             row_bytes = max((extent.row_bytes for extent in extents.values()), default=0) or 1_024
             by_size = max(1, self.options.bytes_max // row_bytes)
             rows_max = min(rows_max, by_size) if rows_max else by_size
-        return offsets.limit(start, end, rows_max) | _rest(start, end) if 0 < rows_max < waits else end
+        return offsets.limit(held, end, rows_max) if 0 < rows_max < waits else end
 
     def _too_few(self, waits: int) -> bool:
         """Whether to wait for more rows; never longer than was allowed."""
@@ -168,11 +171,6 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
 
     def stop(self) -> None:
         """Spark does not call it when a query ends; nothing is held that would matter."""
-
-
-def _rest(start: Position, end: Position) -> Position:
-    """Shards that are in start and not in end keep their place."""
-    return {key: place for key, place in start.items() if key not in end}
 
 
 def resolve(log: Log, extents: list[Extent], bound: str | int | Mapping[str, int]) -> Position:

@@ -87,7 +87,8 @@ class Wire:
     def _batch(self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int) -> pa.RecordBatch | None:
         asked = {"start": start, "end": end, "columns": list(columns), "rows": rows}
         answer = self._run(self._management.call("stream", self._queue(extent), "columns", asked))
-        if not answer["arrow"]:
+        # A stream that was made again while this one was read has its name and other messages.
+        if not answer["arrow"] or str(answer.get("number", extent.life)) != extent.life:
             return None
         with pa.ipc.open_stream(answer["arrow"]) as reader:
             return reader.read_next_batch()

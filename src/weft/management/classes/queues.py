@@ -167,7 +167,7 @@ class Streams(Queues):
         row = self.read(caller, vhost, name)
         caller.need("read", vhost, name)
         if operation == "columns":
-            return {"arrow": await self._columns(vhost, name, row, arguments)}
+            return {"arrow": await self._columns(vhost, name, row, arguments), "number": row["number"]}
         return await super().call(caller, vhost, name, operation, arguments)
 
     async def _columns(self, vhost: str, name: str, row: Row, arguments: Values) -> bytes:
