@@ -60,6 +60,16 @@ def test_replay_is_marked_and_repeatable(rows: DataFrame) -> None:
     assert (elsewhere["exchange"], elsewhere["routing_key"]) == ("test", "copy")
 
 
+def test_a_replay_does_not_repeat_its_own_copies(rows: DataFrame) -> None:
+    assert {row["message_id"] for row in replay(rows, "old").collect()} == {f"replay:old:s/0/{n}" for n in (0, 1, 3)}
+
+
+def test_a_key_that_is_there_twice(table: Table) -> None:
+    twice = table(synthetic.rows("s", 1, headers=[[("a", "1"), ("a", "2"), ("b", None)]], routing_key=["a\nb"]))
+    (row,) = replay(find(twice, Search(address="a*")), "again").collect()
+    assert row["headers"] == {"a": "1", "b": None, REPLAY: "again", REPLAY_OF: "s/0/0"}
+
+
 def test_replay_without_a_name(rows: DataFrame) -> None:
     with pytest.raises(ConfigError, match="name"):
         replay(rows, "")

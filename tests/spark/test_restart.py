@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ import pytest
 
 import peers
 import weft
-from spark.nodes import channel, declare_stream, take
+from spark.nodes import channel, declare_stream, fill, take
 from weft.client.management import Management
 from weft.pipeline.store import Store
 
@@ -186,3 +187,39 @@ def account_of(trap: bytes) -> str:
     found = re.search(rb"stolen-\d", trap)
     assert found is not None
     return found[0].decode()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_interrupted_at_a_terminal(tmp_path: Path, node: peers.Peer, killed: list[subprocess.Popen[Any]]) -> None:
+    declare_stream(node, "events")
+    url = f"amqp://{node.host}:{node.port}"
+    command = [sys.executable, "-m", "weft", "pipeline", "run", "--lake", str(tmp_path / "lake"), "--url", url,
+               "--jobs", "traffic", "--trigger", "0"]  # fmt: skip
+    piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    run = subprocess.Popen(command, start_new_session=True, **piped)
+    killed.append(run)
+    ended = threading.Event()
+
+    def publish_on() -> None:
+        while not ended.is_set():
+            fill(node, "events", [b"x"] * 20)
+
+    publisher = threading.Thread(target=publish_on)
+    publisher.start()
+    try:
+        # Nobody is bound to the exchange of results, which is no reason to end.
+        wait_for(run.stdout, "nobody listens to answers of traffic")
+        wait_for(run.stdout, "batch 1:")
+        os.killpg(run.pid, signal.SIGINT)
+        output, errors = run.communicate(timeout=WAIT_S)
+    finally:
+        ended.set()
+        publisher.join()
+    assert run.returncode == 0
+    assert "ending\ndone;" in re.sub("batch.*\n", "", output)
+    assert not re.search(r"Traceback|Exception|Error|\tat ", errors), errors
+    # All that was begun is done: the next run has nothing to repeat.
+    batches = {folder: {path.name for path in (tmp_path / "lake/checkpoint" / folder).iterdir() if path.name.isdigit()}
+               for folder in ("offsets", "commits")}  # fmt: skip
+    assert len(batches["offsets"] - batches["commits"]) <= 1

@@ -80,3 +80,22 @@ def test_an_account_is_one_word_of_a_key(table: Table) -> None:
 def test_bodies_that_are_no_event(table: Table) -> None:
     rows = synthetic.rows("s", 3, body=[b"\xff\x00", b'{"kind": "payment"}', b"[]"])
     assertDataFrameEqual(risk.events(table(rows)).select("account"), [])
+
+
+def test_times_and_amounts_that_cannot_be(table: Table) -> None:
+    """Whoever sets them is found as if they had set none, and hides nobody else."""
+    day_us, count = 86_400_000_000, 15
+    arrived = [synthetic.START_US + number * 1_000_000 for number in range(count)]
+    invented = {
+        "future": [time + number * day_us for number, time in enumerate(arrived, 1)],
+        "past": [time - number * 2 * day_us for number, time in enumerate(arrived, 1)],
+        "honest": arrived,
+    }
+    accounts = [account for account in invented for _ in range(count)]
+    bodies = [json.dumps({"account": account, "kind": "payment", "amount": "NaN"}).encode() for account in accounts]
+    times = [time for each in invented.values() for time in each]
+    found = risk.events(
+        table(synthetic.rows("s", len(bodies), enqueue_time=arrived * 3, creation_time=times, body=bodies))
+    )
+    assert {row["account"] for row in risk.suspects(found).collect()} == set(invented)
+    assert found.where("amount IS NOT NULL").count() == 0

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from html import escape, unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,65 @@ def looked_at(page: str, folder: Path) -> dict[str, int]:
     assert found is not None, told[:500]
     seen: dict[str, int] = json.loads(unescape(found[1]))
     return seen
+
+
+FURTHEST_US = 2**63 - 1
+MARKUP = "\x1b]0;\"'><img src=x onerror=alert(1)><script>alert(1)</script>\n"
+
+
+def hostile() -> pa.Table:
+    """What a publisher may send though nobody should: every job has to pass by it, for ever."""
+    bodies: list[dict[str, object]] = [
+        {"account": MARKUP, "kind": "payment", "amount": "NaN", "country": MARKUP},
+        *({"queue": MARKUP, "depth": 2**62, "arrived": number * 2**60, "departed": number} for number in range(6)),
+        {"queue": "q", "depth": 0, "arrived": -(2**63), "departed": 0, "consumers": 1},
+        {"queue": "q", "depth": 0, "arrived": FURTHEST_US, "departed": 0, "consumers": 1},
+        *({"queue": "idle", "depth": 0, "arrived": 5, "departed": 5, "consumers": 1} for _ in range(6)),
+        {"class": "queue", "kind": "statistics", "object": "q",
+         "values": {"ready": FURTHEST_US, "unsettled": 9, "published": 1, "settled": 1, "consumers": 1}},
+    ]  # fmt: skip
+    count = len(bodies)
+    times = [-FURTHEST_US - 1, FURTHEST_US, 0, *[None] * (count - 3)]
+    numbers = [str(-FURTHEST_US - 1), str(FURTHEST_US), "1e3", *map(str, range(count - 3))]
+    return synthetic.rows(
+        "weft.statistics", count, creation_time=times, app_id=[MARKUP] * count, exchange=[MARKUP] * count,
+        origin=[MARKUP] * count, trace=[[MARKUP, "b", "c"]] * count, type=[MARKUP] * count,
+        enqueue_time=[synthetic.START_US + second * 1_000_000 for second in range(count)],
+        routing_key=["account.x" if "account" in body else MARKUP for body in bodies],
+        headers=[[("sequence", number), ("a", "1"), ("a", "2")] for number in numbers],
+        body=[json.dumps({"consumers": 1, **body}).encode() for body in bodies],
+    )  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """The elements of a page, and the attributes that could run something."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag} | {name for name, _ in attrs if name.startswith("on") or name in ("src", "href")}
+
+
+def test_no_message_ends_a_run_or_acts_in_its_report(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = hostile()
+    pipeline = Run(spark, settings("", tmp_path))
+    pipeline.step(spark.createDataFrame(rows), 0)
+    pipeline.write_gold()
+    store = Store(str(tmp_path))
+    assert sum(row["messages"] for row in store.gold_rows("traffic")) == rows.num_rows
+    (path,) = store.gold_rows("paths")
+    assert path["seen"] == rows.num_rows - 3, "what is no number from 0 on is not counted"
+    assert {row["action"] for row in store.gold_rows("forecasts") if row["queue"] == "idle"} == {"keep"}
+    assert main(["pipeline", "report", "--lake", str(tmp_path), "--html", str(tmp_path / "report.html")]) == 0
+    assert "\x1b" not in capsys.readouterr().out, "a terminal obeys it"
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert escape(MARKUP) in page
+    assert not Tags(page).found & {"script", "img", "onerror", "src", "href"}
 
 
 def test_a_batch_that_is_repeated_replaces_itself(spark: SparkSession, tmp_path: Path) -> None:
@@ -218,6 +278,16 @@ def test_a_lake_has_one_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixt
         fcntl.flock(other, fcntl.LOCK_EX)
         assert main(["pipeline", "run", "--once", "--url", "amqp://127.0.0.1:1", "--lake", str(tmp_path)]) == 2
     assert "another run uses the lake" in capsys.readouterr().err
+
+
+def test_a_lake_is_filled_by_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pipeline", "tier", "--data-dir", "/nowhere", "--lake", str(tmp_path)]
+    with (tmp_path / "tiering").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert main(words) == 2
+    assert "another run uses the lake" in capsys.readouterr().err
+    assert main(words) == 1
+    assert "no node's data" in capsys.readouterr().err
 
 
 def test_without_java_one_line_says_so(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.options import at_least_one
+from weft.cli.options import at_least_one, printable
 from weft.model.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LAKE = "weft-lake"
 KEEP_DAYS_MAX = 36_500
 TRIGGER_MAX_S = 86_400
+LOOK_S = 1
+"""How often is looked whether a run is to end."""
 LISTED_MAX = 1_000
 """Messages that a search shows."""
 JOBS = "traffic, integrity, risk, capacity, topology, connections"
@@ -117,7 +119,11 @@ def _session(master: str | None = None, *, brief: bool = False) -> SparkSession:
 
     # Spark needs it later, and importing it takes as long as a third of Java's start: both at once.
     threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
-    return session("weft pipeline", master=master, java_options="-XX:TieredStopAtLevel=1" if brief else "")
+    handler = signal.getsignal(signal.SIGINT)
+    made = session("weft pipeline", master=master, java_options="-XX:TieredStopAtLevel=1" if brief else "")
+    # Spark has put its own there, even where interrupts were to be ignored.
+    signal.signal(signal.SIGINT, handler)
+    return made
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -134,7 +140,7 @@ def _run(options: argparse.Namespace) -> int:
         source=source, lake=lake, jobs=choose(options.jobs), answers_to=options.answers_to or options.url,
         once=options.once, trigger_s=options.trigger, bronze=not options.no_bronze, keep=_kept(options.keep),
     )  # fmt: skip
-    with _alone(lake):
+    with _alone(lake, "running"):
         return _go(options, settings)
 
 
@@ -142,11 +148,35 @@ def _go(options: argparse.Namespace, settings: Settings) -> int:
     from weft.pipeline.lease import Lease
 
     session = _session(options.master, brief=options.once)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if "://" not in settings.lake:
-        return _follow(options, settings, session)
-    with Lease(session, settings.lake, say=_say) as lease:
-        return _follow(options, settings, session, lease.check)
+    told_to_end = threading.Event()
+
+    def tell(number: int, _frame: object) -> None:
+        told_to_end.set()
+        # Who cannot wait says it again.
+        signal.signal(number, signal.SIG_DFL)
+
+    with _when_told_to_end(tell):
+        if "://" not in settings.lake:
+            return _follow(options, settings, session, told_to_end)
+        with Lease(session, settings.lake, say=_say) as lease:
+            return _follow(options, settings, session, told_to_end, lease.check)
+
+
+@contextmanager
+def _when_told_to_end(act: Callable[[int, object], None] | signal.Handlers) -> Iterator[None]:
+    """What signals do meanwhile; those that are ignored stay so.
+
+    An exception that comes in the middle of a word to Java has Python and Java tell of it at length.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, act)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(line: str) -> None:
@@ -154,7 +184,11 @@ def _say(line: str) -> None:
 
 
 def _follow(
-    options: argparse.Namespace, settings: Settings, session: SparkSession, check: Callable[[], None] = lambda: None
+    options: argparse.Namespace,
+    settings: Settings,
+    session: SparkSession,
+    told_to_end: threading.Event,
+    check: Callable[[], None] = lambda: None,
 ) -> int:
     from weft.pipeline.run import Run
 
@@ -162,28 +196,28 @@ def _follow(
     _say(f"reading {options.streams} of {options.url or options.data_dir} into {settings.lake}")
     with _in_one_line():
         query = pipeline.start()
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            _say("ending")
-            query.stop()
+        while not query.awaitTermination(LOOK_S):
+            if told_to_end.is_set():
+                _say("ending")
+                pipeline.end(query)
+                break
         pipeline.write_gold()
     _say(f"done; see it with: weft pipeline report --lake {options.lake} --html report.html")
     return 0
 
 
 @contextmanager
-def _alone(lake: str) -> Iterator[None]:
-    """See that no other run of this machine uses the lake: two on one checkpoint would undo each other's batches.
+def _alone(lake: str, work: str) -> Iterator[None]:
+    """See that no other run of this machine does this work on the lake: two would undo each other's batches, or files.
 
-    A lake that is a URL has a lease instead, once Spark can reach it.
+    A lake that is a URL has a lease for runs instead, once Spark can reach it.
     """
     if "://" in lake:
         yield
         return
     try:
         Path(lake).mkdir(parents=True, exist_ok=True)
-        held = os.open(Path(lake, "running"), os.O_CREAT | os.O_RDWR)
+        held = os.open(Path(lake, work), os.O_CREAT | os.O_RDWR)
     except OSError as error:
         raise ConfigError(f"--lake {lake}: {error.strerror}") from None
     try:
@@ -226,7 +260,7 @@ def _report(options: argparse.Namespace) -> int:
     from weft.pipeline.store import Store
 
     store = Store(options.lake)
-    told = text(store)
+    told = text(store, printable)
     if not told.strip():
         raise ConfigError(f"there is nothing in {options.lake} yet: weft pipeline run --lake {options.lake}")
     print(told, end="")
@@ -242,7 +276,8 @@ def _tier(options: argparse.Namespace) -> int:
     from weft.spark.places import open_log
 
     log = open_log(read_options(_source(options), streaming=False))
-    reached = tier(log, Lake(options.lake), options.streams.split(","), rows=options.file_rows, partial=options.all)
+    with _alone(options.lake, "tiering"):
+        reached = tier(log, Lake(options.lake), options.streams.split(","), rows=options.file_rows, partial=options.all)
     for shard, end in sorted(reached.items()):
         print(f"{shard}: in the lake up to offset {end}")
     if not reached:
@@ -269,11 +304,13 @@ def _replay(options: argparse.Namespace) -> int:
     )  # fmt: skip
     source = _source(options) | ({"lake": options.lake} if options.lake else {})
     with _in_one_line():
-        rows = find(_session().read.format("weft").options(**source).load(), search)
+        session = _session()
+    with _in_one_line(), _when_told_to_end(signal.SIG_DFL):
+        rows = find(session.read.format("weft").options(**source).load(), search)
         if not options.to:
             shown = rows.select("enqueue_time", "stream", "offset", "exchange", "routing_key", "message_id")
             for row in shown.take(LISTED_MAX):
-                print(*(value if value is not None else "-" for value in row), sep="\t")
+                print(*(printable(str(value)) if value is not None else "-" for value in row), sep="\t")
             return 0
         chosen = replay(rows, options.name, address=options.address)
         count = chosen.count()

@@ -64,7 +64,9 @@ def _condition(search: Search) -> Column:
 
 def _pattern(text: str) -> str:
     special = {"*": ".*", "?": "."}
-    return "^" + "".join(special.get(char, "\\" + char if not char.isalnum() else char) for char in text) + "$"
+    inner = "".join(special.get(char, "\\" + char if not char.isalnum() else char) for char in text)
+    # A key may hold line ends, too.
+    return rf"(?s)\A{inner}\z"
 
 
 def replay(rows: DataFrame, name: str, *, address: str | None = None) -> DataFrame:
@@ -73,9 +75,12 @@ def replay(rows: DataFrame, name: str, *, address: str | None = None) -> DataFra
         raise ConfigError("a replay needs a name: it is in every message it sends")
     place = F.concat_ws("/", "stream", "shard", "offset")
     marks = F.create_map(F.lit(REPLAY), F.lit(name), F.lit(REPLAY_OF), F.coalesce("message_id", place))
-    old = F.map_filter(
-        F.coalesce("headers", F.create_map().cast("map<string,string>")), lambda key, _: ~key.isin(REPLAY, REPLAY_OF)
-    )
+    headers = F.coalesce("headers", F.create_map().cast("map<string,string>"))
+    # Nothing keeps a publisher from giving a key twice, and Spark makes no map of that.
+    keys = F.array_except(F.map_keys(headers), F.array(F.lit(REPLAY), F.lit(REPLAY_OF)))
+    old = F.map_from_arrays(keys, F.transform(keys, lambda key: F.element_at(headers, key)))
+    # Where a replay goes into the stream that it is read from, a second run must not repeat the first one's copies.
+    own = F.coalesce(headers[REPLAY] == name, F.lit(False))
     if address is None:
         target = [F.col("exchange"), F.col("routing_key")]
     else:
@@ -83,7 +88,7 @@ def replay(rows: DataFrame, name: str, *, address: str | None = None) -> DataFra
         target = [F.lit(exchange).alias("exchange"), F.lit(key).alias("routing_key")]
     kept = ("correlation_id", "reply_to", "content_type", "content_encoding", "type", "app_id", "creation_time",
             "priority", "durable")  # fmt: skip
-    return rows.select(
+    return rows.where(~own).select(
         *target,
         F.concat_ws(":", F.lit("replay"), F.lit(name), place).alias("message_id"),
         *kept,

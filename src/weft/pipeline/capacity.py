@@ -57,12 +57,13 @@ def samples(rows: DataFrame) -> DataFrame:
         "time",
         "node",
         F.coalesce("queue", F.when(told, F.col("object"))).alias("queue"),
-        F.coalesce("depth", values["ready"] + values["unsettled"]).alias("depth"),
+        F.coalesce("depth", F.try_add(values["ready"], values["unsettled"])).alias("depth"),
         F.coalesce("arrived", values["published"]).alias("arrived"),
         F.coalesce("departed", values["settled"]).alias("departed"),
         F.coalesce("consumers", values["consumers"]).alias("consumers"),
     )
-    return either.where("queue IS NOT NULL AND arrived IS NOT NULL")
+    # Counters begin at 0: what is below is none, and the difference of two might be beyond reckoning.
+    return either.where("queue IS NOT NULL AND arrived >= 0 AND coalesce(departed, 0) >= 0")
 
 
 def rates(taken: DataFrame) -> DataFrame:
@@ -120,15 +121,13 @@ def recommendations(forecast: DataFrame, plan: Plan = Plan()) -> DataFrame:  # n
     not taken away.
     """
     speed = F.col("worker_per_s")
-    needed = F.ceil(
-        F.greatest("arrival_per_s", "arrival_forecast_per_s") / (speed * plan.utilisation)
-        + F.col("depth") / (speed * plan.drain_s)
-    ).cast("int")
-    bounded = F.least(F.greatest(needed, F.lit(plan.consumers_min)), F.lit(plan.consumers_max))
+    arrivals, most = F.greatest("arrival_per_s", "arrival_forecast_per_s"), F.lit(float(plan.consumers_max))
+    needed = arrivals / (speed * plan.utilisation) + F.col("depth") / (speed * plan.drain_s)
+    bounded = F.ceil(F.least(F.greatest(needed, F.lit(float(plan.consumers_min))), most)).cast("int")
     grow = bounded > F.col("consumers")
     shrink = bounded < F.col("consumers") * plan.shrink_below
-    rise = F.col("arrival_forecast_per_s") / F.col("arrival_per_s")
-    in_step = F.least(F.ceil(F.col("consumers") * rise).cast("int"), F.lit(plan.consumers_max))
+    rise = F.try_divide("arrival_forecast_per_s", "arrival_per_s")
+    in_step = F.ceil(F.least(F.col("consumers") * rise, most)).cast("int")
     advised = F.when(speed > 0, F.when(grow | shrink, bounded)).when(rise >= plan.rise_min, in_step)
     return (
         forecast.withColumn("recommended", F.coalesce(advised, "consumers"))

@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 COLUMNS = ("enqueue_time", "origin", "app_id", "message_id", "headers", "trace")
 SEQUENCE = "sequence"
 """The header in which a sender numbers its messages from 0 or 1 on, without holes."""
+SEQUENCE_MAX = 2**62
+"""Numbers beyond it, and those below 0, are no such numbers: their differences could not be reckoned."""
 
 Z95 = 1.96
 
@@ -29,7 +31,7 @@ def sightings(rows: DataFrame, header: str = SEQUENCE) -> DataFrame:
             F.coalesce(path, F.lit("")).alias("path"),
             "enqueue_time",
         )
-        .where("sequence IS NOT NULL")
+        .where(F.col("sequence").between(0, SEQUENCE_MAX))
         .groupBy("sender", "sequence", "path")
         .agg(F.count("*").alias("copies"), F.max("enqueue_time").alias("at"))
     )

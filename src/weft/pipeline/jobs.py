@@ -22,9 +22,6 @@ from weft.pipeline.messages import as_messages, message
 from weft.pipeline.store import Keep
 
 Rows = Callable[[DataFrame], DataFrame]
-HISTORY = "INTERVAL 1 DAY"
-"""How far back an account's events are looked at."""
-
 LITERALS_MAX = 100
 """Values that a condition spells out; more of them are joined."""
 
@@ -71,9 +68,9 @@ def _windows(batch: pa.Table, whole: DataFrame) -> DataFrame:
 
 
 def _suspicions(batch: pa.Table, whole: DataFrame) -> DataFrame:
-    """Judge the accounts of this batch by their last day."""
-    newest = F.lit(pc.max(batch["at"]).as_py())
-    known = _touched(whole, batch, "account").where(F.col("at") > newest - F.expr(HISTORY))
+    """Judge the accounts of this batch by their last day; in a backlog each had its own."""
+    oldest = F.lit(pc.min(batch["at"]).as_py())
+    known = _touched(whole, batch, "account").where(F.col("at") > oldest - F.expr(risk.HISTORY))
     return risk.answers(risk.suspects(known))
 
 

@@ -55,20 +55,20 @@ def html(store: Store) -> str:
     return f"{title}{view}<style>{STYLE}</style>{head}{body}</html>\n"
 
 
-def text(store: Store) -> str:
-    """The same in a few lines."""
-    told = [f"{name + ':':<26}{value}" for name, value in _summary(store)]
+def text(store: Store, printable: Callable[[str], str] = str) -> str:
+    """The same in a few lines; names are others' words, and `printable` makes them harmless where they are shown."""
+    told = [f"{name + ':':<26}{printable(value)}" for name, value in _summary(store)]
     rows = _by_address(store.gold_rows("traffic"))
     if rows:
         told += ["", f"{'address':<32}{'messages':>10}{'per s':>10}{'p50 ms':>9}{'p99 ms':>9}"]
         told += [
-            f"{name[:31]:<32}{short(row['messages']):>10}{short(row['per_s']):>10}"
+            f"{printable(name)[:31]:<32}{short(row['messages']):>10}{short(row['per_s']):>10}"
             f"{short(row['p50']):>9}{short(row['p99']):>9}"
             for name, row in rows[:10]
         ]
     for row in store.gold_rows("forecasts"):
         if row["action"] != "keep":
-            told.append(f"scale {row['queue']}: {row['consumers']} to {row['recommended']} workers")
+            told.append(f"scale {printable(row['queue'])}: {row['consumers']} to {row['recommended']} workers")
     return "\n".join(told) + "\n"
 
 

@@ -22,6 +22,8 @@ from weft.spark.schema import json_body
 COLUMNS = ("enqueue_time", "creation_time", "routing_key", "body")
 FIELDS = "account STRING, kind STRING, amount DOUBLE, country STRING"
 WINDOW, SLIDE = "5 minutes", "1 minute"
+HISTORY = "INTERVAL 1 DAY"
+"""How far back an account's events are looked at, and how much later than it happened one may arrive."""
 FINDINGS = ("score", "reasons", "window_start", "window_end", "payments", "amount_max")
 """What is told of a suspect."""
 SEVERITY, NODE = "warning", "pipeline"
@@ -45,11 +47,15 @@ class Rules:
 
 
 def events(rows: DataFrame) -> DataFrame:
-    """Account events out of messages; what is no such JSON is left out."""
-    at = F.coalesce("creation_time", "enqueue_time").alias("at")
-    seen = F.col("enqueue_time").alias("seen")
-    found = rows.select(at, seen, json_body(FIELDS).alias("event"))
-    return found.select("at", "seen", "event.*").where("account IS NOT NULL")
+    """Account events out of messages; what is no such JSON is left out, and so is an amount that is no number.
+
+    A time that cannot be, since it is after the arrival or long before it, does not count: whoever sets such times
+    would else be looked for in windows of their own.
+    """
+    at = f"IF(creation_time BETWEEN enqueue_time - {HISTORY} AND enqueue_time, creation_time, enqueue_time) AS at"
+    found = rows.select(F.expr(at), F.col("enqueue_time").alias("seen"), json_body(FIELDS).alias("event"))
+    told = found.select("at", "seen", "event.*").where("account IS NOT NULL")
+    return told.withColumn("amount", F.when(~F.isnan("amount"), F.col("amount")))
 
 
 def features(happened: DataFrame, rules: Rules = Rules()) -> DataFrame:  # noqa: B008 - frozen

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from weft.model.errors import Unavailable
 from weft.pipeline.bronze import MERGE_BATCHES
 from weft.pipeline.exchanges import prepare
 from weft.pipeline.jobs import Job
@@ -76,6 +78,10 @@ class Run:
     _bronze_at: float = field(default=-BRONZE_EVERY_S, init=False)
     _bronze_next: int = field(default=0, init=False)
     _recent: dict[str, Recent] = field(default_factory=dict, init=False)
+    _stepping: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_ended: bool = field(default=False, init=False)
+    _unheard: set[str] = field(default_factory=set, init=False)
+    """Jobs of which it was told that nobody listens."""
 
     def __post_init__(self) -> None:
         self.store = Store(self.settings.lake)
@@ -94,8 +100,23 @@ class Run:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(self.settings.trigger_s * 1000)} milliseconds").start()
 
+    def end(self, query: StreamingQuery) -> None:
+        """Let the batch that is being done come to its end, and none after it begin.
+
+        Stopped in the middle, a query fails in Java in ways of its own, which it tells at length.
+        """
+        with self._stepping:
+            self._is_ended = True
+        query.stop()
+
     def step(self, rows: DataFrame, batch: int) -> None:
         """One batch: all of it can be done again. That it is here says that the batches before are done for good."""
+        with self._stepping:
+            if self._is_ended:
+                raise Unavailable("the run was told to end")
+            self._step(rows, batch)
+
+    def _step(self, rows: DataFrame, batch: int) -> None:
         self.check()
         self._tidy(batch)
         # Small batches follow each other where messages are answered as they come: nobody waits for bronze then, and
@@ -143,11 +164,15 @@ class Run:
         assert set(messages.columns) <= set(MESSAGE.names)
         found = messages.toArrow()
         if found.num_rows:
-            with Outbox(write_options({"url": self.settings.answers_to})) as outbox:
+            # A topic that nobody listens to is no mistake: whoever comes later gets what is sent then.
+            with Outbox(write_options({"url": self.settings.answers_to}), heedless=True) as outbox:
                 sent = 0
                 for part in found.to_batches():
                     outbox.send(part, f"pipeline.{job.name}:{batch}:0", sent)
                     sent += part.num_rows
+            if outbox.unheard and job.name not in self._unheard:
+                self._unheard.add(job.name)
+                self.say(f"nobody listens to answers of {job.name}: {outbox.unheard} of {sent} had no queue to go to")
 
     def write_gold(self) -> None:
         """What silver comes to by now."""

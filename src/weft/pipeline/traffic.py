@@ -36,8 +36,10 @@ DIMENSIONS = (
 )
 MEASURES = (
     "coalesce(body_bytes, 0) AS size",
-    # Clocks of two machines differ a little; a message never arrives before it was sent.
-    "IF(enqueue_time < creation_time, 0, unix_micros(enqueue_time) - unix_micros(creation_time)) AS latency_us",
+    # Clocks of two machines differ a little; a message never arrives before it was sent. A publisher may set any time,
+    # and one that is beyond reckoning must not end the run.
+    "IF(enqueue_time < creation_time, 0, try_subtract(unix_micros(enqueue_time), unix_micros(creation_time)))"
+    " AS latency_us",
 )
 _CLASSES = " ".join(f"WHEN coalesce(body_bytes, 0) <= {size} THEN {size}" for size in SIZES)
 SIZE_CLASS = f"CASE {_CLASSES} ELSE {SIZES[-1] * 4} END AS size_class"

@@ -22,11 +22,14 @@ from weft._kernel import EncodedMessages, encode_messages
 from weft.client import Fabric
 from weft.client.links import Outlet
 from weft.client.tickets import Ticket
-from weft.model.errors import ConfigError
+from weft.model.errors import ConfigError, Undelivered
 from weft.spark.options import WriteOptions, split_address
 
 CONFIRM_TIMEOUT_S = 120.0
 """How long a message may wait for its confirm: a node that is restarted is back before."""
+
+BURST_S = 0.1
+"""What of a pace may be made up for: rows that came late are not sent all at once."""
 
 
 def address(exchange: str, routing_key: str) -> str:
@@ -36,16 +39,39 @@ def address(exchange: str, routing_key: str) -> str:
     return f"/exchanges/{quote(exchange, safe='')}/{quote(routing_key, safe='')}"
 
 
-class Outbox:
-    """Confirmed sending for one task: `with Outbox(options) as outbox`; leaving it waits for the last confirm."""
+class _Heedless(Ticket):
+    """A ticket to which it is all the same whether anybody was there to take a message."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    __slots__ = ("unheard",)
+
+    def __init__(self, deadline: float, left: int) -> None:
+        super().__init__(deadline, left)
+        self.unheard = 0
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, Undelivered) or error.outcome != "released":
+            super().fail(error)
+            return
+        self.unheard += 1
+        self.left -= 1
+        if self.left <= 0:
+            self.done()
+
+
+class Outbox:
+    """Confirmed sending for one task: `with Outbox(options) as outbox`; leaving it waits for the last confirm.
+
+    That nobody takes a message is an error, unless it is `heedless`: then `unheard` counts those.
+    """
+
+    def __init__(self, options: WriteOptions, *, heedless: bool = False) -> None:
         self.options = options
+        self.unheard = 0
+        self._ticket = _Heedless if heedless else Ticket
         self._runner = asyncio.Runner()
         self._fabric = Fabric(options.url, name="spark", window=options.in_flight)
         self._tickets: deque[Ticket] = deque()
-        self._sent = 0
-        self._began = monotonic()
+        self._due = monotonic()
 
     def __enter__(self) -> Self:
         try:
@@ -87,15 +113,19 @@ class Outbox:
 
     async def _send(self, messages: EncodedMessages) -> None:
         outlet = self._outlet
-        ticket = Ticket(monotonic() + CONFIRM_TIMEOUT_S, len(messages))
+        ticket = self._ticket(monotonic() + CONFIRM_TIMEOUT_S, len(messages))
         self._tickets.append(ticket)
         while len(messages):
             while outlet.is_full:
-                room = Ticket(ticket.deadline)
+                room = Ticket(monotonic() + CONFIRM_TIMEOUT_S)
                 outlet.when_free(room)
                 await room.wait()
             count = await self._pace() if self.options.rate_per_s else len(messages)
-            self._sent += outlet.send_encoded(messages, count, ticket)
+            # At a slow pace a batch takes longer than any of its messages may.
+            ticket.deadline = monotonic() + CONFIRM_TIMEOUT_S
+            sent = outlet.send_encoded(messages, count, ticket)
+            if self.options.rate_per_s:
+                self._due += sent / self.options.rate_per_s
         # One batch may wait for its confirms while the next is made ready.
         await self._settle(1)
 
@@ -104,13 +134,15 @@ class Outbox:
             ticket = self._tickets.popleft()
             if ticket.left > 0:
                 await ticket.wait()
+            if isinstance(ticket, _Heedless):
+                self.unheard += ticket.unheard
 
     async def _pace(self) -> int:
         """How many may go now: at least one, when its time has come."""
-        due = self._began + self._sent / self.options.rate_per_s
-        if due > monotonic():
-            await asyncio.sleep(due - monotonic())
-        return max(1, int((monotonic() - self._began) * self.options.rate_per_s) - self._sent)
+        self._due = max(self._due, monotonic() - BURST_S)
+        if self._due > monotonic():
+            await asyncio.sleep(self._due - monotonic())
+        return 1 + int(max(0.0, monotonic() - self._due) * self.options.rate_per_s)
 
     def _addressed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows with one column that says where each goes."""
