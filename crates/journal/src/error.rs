@@ -67,6 +67,10 @@ pub enum Error {
         version: u16,
         known: u16,
     },
+    /// No numbers are left for files that come after this one.
+    LastNumber {
+        file: String,
+    },
 }
 
 impl From<Fault> for Error {
@@ -84,6 +88,9 @@ impl fmt::Display for Error {
                     out,
                     "{file} has format {version}, and this program knows formats up to {known}: use a newer weft"
                 )
+            }
+            Self::LastNumber { file } => {
+                write!(out, "no numbers are left for files after {file}: move it away if it is not of this store")
             }
         }
     }

@@ -34,6 +34,9 @@ pub struct Files {
 struct Handle {
     name: String,
     writable: bool,
+    /// Written since the last good sync. It stays open: the system tells of a write that fails later to those who had
+    /// the file open, and to a newcomer only while it remembers.
+    dirty: bool,
     file: Arc<File>,
 }
 
@@ -44,7 +47,7 @@ impl Files {
         for folder in [SEGMENTS, DAMAGED] {
             fs::create_dir_all(root.join(folder))?;
         }
-        File::open(&root)?.sync_all()?;
+        sync_way_to(&root.canonicalize()?, |folder| File::open(folder)?.sync_all())?;
         Ok(Self::new(root, false))
     }
 
@@ -74,8 +77,9 @@ impl Files {
     fn handle(&self, name: &str, write: bool) -> io::Result<Arc<File>> {
         let mut handles = self.handles();
         if let Some(at) = handles.iter().rposition(|handle| handle.name == name) {
-            let handle = handles.remove(at);
+            let mut handle = handles.remove(at);
             if handle.writable || !write {
+                handle.dirty |= write;
                 let file = Arc::clone(&handle.file);
                 handles.push(handle);
                 return Ok(file);
@@ -87,14 +91,14 @@ impl Files {
             if handles.len() >= HANDLES_MAX_READ_ONLY {
                 handles.remove(0);
             }
-            return Ok(keep(&mut handles, name, file?, false));
+            return Ok(keep(&mut handles, name, file?, false, false));
         }
         let (file, writable) = match OpenOptions::new().read(true).write(true).open(&path) {
             // On a read-only disk what is there can still be read.
             Err(error) if !write && error.kind() != io::ErrorKind::NotFound => (File::open(&path)?, false),
             opened => (opened?, true),
         };
-        Ok(keep(&mut handles, name, file, writable))
+        Ok(keep(&mut handles, name, file, writable, write))
     }
 
     fn forget(&self, name: &str) {
@@ -108,13 +112,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn keep(handles: &mut Vec<Handle>, name: &str, file: File, writable: bool) -> Arc<File> {
+fn keep(handles: &mut Vec<Handle>, name: &str, file: File, writable: bool, dirty: bool) -> Arc<File> {
     let file = Arc::new(file);
     if handles.len() >= HANDLES_MAX {
-        handles.remove(0);
+        handles.iter().position(|handle| !handle.dirty).map(|at| handles.remove(at));
     }
-    handles.push(Handle { name: name.to_owned(), writable, file: Arc::clone(&file) });
+    handles.push(Handle { name: name.to_owned(), writable, dirty, file: Arc::clone(&file) });
     file
+}
+
+/// Makes the name of a folder safe, and those of the folders it is in: who made them is not known here.
+fn sync_way_to(root: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    sync(root)?;
+    // What cannot be opened or synced from here on was not made by us.
+    root.ancestors().skip(1).take_while(|folder| sync(folder).is_ok()).for_each(drop);
+    Ok(())
 }
 
 impl Storage for Files {
@@ -144,7 +156,7 @@ impl Storage for Files {
             file => {
                 let file = file?;
                 file.set_len(bytes)?;
-                keep(&mut self.handles(), name, file, true);
+                keep(&mut self.handles(), name, file, true, false);
                 Ok(())
             }
         }
@@ -187,11 +199,13 @@ impl Storage for Files {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.handle(name, !self.read_only)?.sync_data()
+        self.handle(name, false)?.sync_data()?;
+        self.handles().iter_mut().filter(|handle| handle.name == name).for_each(|handle| handle.dirty = false);
+        Ok(())
     }
 
     fn set_len(&self, name: &str, bytes: u64) -> io::Result<()> {
-        self.handle(name, true)?.set_len(bytes)
+        OpenOptions::new().write(true).open(self.writable(name)?)?.set_len(bytes)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -216,6 +230,39 @@ mod tests {
     use super::*;
     use crate::aligned::BLOCK_BYTES;
     use crate::random::Random;
+
+    #[test]
+    fn a_file_stays_open_from_a_write_to_its_sync() {
+        let root = std::env::temp_dir().join(format!("weft-handles-{}", std::process::id()));
+        let files = Files::open(&root).expect("a folder");
+        let name = |number: usize| format!("segments/{number}");
+        for number in 0..=HANDLES_MAX {
+            files.create(&name(number), 1).expect("a file");
+        }
+        let read_others =
+            || (1..=HANDLES_MAX).for_each(|number| assert_eq!(files.read_at(&name(number), 0, &mut [0]).ok(), Some(1)));
+        files.write_at(&name(0), 0, b"w").expect("written");
+        let before = Arc::downgrade(&files.handle(&name(0), false).expect("open"));
+        read_others();
+        assert!(before.upgrade().is_some(), "a sync must hear of what went wrong since the write");
+        files.sync(&name(0)).expect("synced");
+        read_others();
+        assert!(before.upgrade().is_none(), "no reason to keep it any more");
+        fs::remove_dir_all(&root).expect("removed");
+    }
+
+    #[test]
+    fn names_are_synced_all_the_way_up() {
+        let root = Path::new("/a/b/c");
+        let synced = Mutex::new(Vec::new());
+        let up_to_a = |folder: &Path| {
+            lock(&synced).push(folder.to_owned());
+            if folder == Path::new("/a") { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+        };
+        sync_way_to(root, up_to_a).expect("what is above may be others'");
+        assert_eq!(*lock(&synced), ["/a/b/c", "/a/b", "/a"].map(PathBuf::from));
+        assert!(sync_way_to(root, |_| Err(io::Error::other("broken"))).is_err(), "but not the folder itself");
+    }
 
     #[test]
     fn what_is_written_in_any_size_at_any_place_is_read_in_any_size_from_any_place() {

@@ -19,6 +19,9 @@ pub(crate) const RECORD_ALIGN: usize = 8;
 /// The largest payload: a record must be read into memory whole.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
+/// The largest number of a file in a store that is opened: more are left than one process can give out.
+pub(crate) const NUMBER_MAX: u32 = u32::MAX / 2;
+
 const LOG_MAGIC: &[u8; 8] = b"weft-log";
 
 /// What a record says.

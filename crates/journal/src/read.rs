@@ -205,7 +205,8 @@ pub(crate) fn gather(storage: &dyn Storage, picks: &[Pick], bytes_max: usize, sh
         rest = later;
         read_stretch(storage, &mut wanted, now, shared, &mut gathered);
     }
-    let good = wanted.into_iter().take_while(|found| gathered.fault.is_none() || !found.payload.is_empty());
+    let stopped = gathered.fault.is_some() || gathered.wrong_index.is_some();
+    let good = wanted.into_iter().take_while(|found| !stopped || !found.payload.is_empty());
     gathered.found = good.filter(|found| !found.payload.is_empty()).collect();
     gathered
 }
@@ -282,9 +283,10 @@ fn read_stretch(
     shared: bool,
     gathered: &mut Gathered,
 ) {
-    let (first, last) = (&wanted[order[0]], &wanted[order[order.len() - 1]]);
+    let first = &wanted[order[0]];
     let (segment, offset) = (first.pick.segment, first.entry.offset);
-    let end = last.entry.offset as usize + span(last.entry.length as usize);
+    let end_of = |at: &usize| wanted[*at].entry.offset as usize + span(wanted[*at].entry.length as usize);
+    let end = order.iter().map(end_of).max().unwrap_or(0);
     let large = end - offset as usize >= DIRECT_BYTES_MIN;
     let block = if large { BLOCK_BYTES } else { 1 };
     let (start, end) = (offset - offset % block as u32, end.next_multiple_of(block));
@@ -313,6 +315,8 @@ fn read_stretch(
                 found.payload = payload..payload + found.entry.length as usize;
                 (found.head, found.body) = (head, body);
             }
+            // The record is good, so it is the sidecar that is not: it was made again, or never right.
+            Err("other-message") if matches!(found.pick.at, At::Sidecar { .. }) => gathered.wrong_index = Some(segment),
             Err(reason) => {
                 let stretch = Stretch { offset: found.entry.offset, bytes: record.len() as u32, reason };
                 match set_aside(storage, segment, &stretch) {

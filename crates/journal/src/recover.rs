@@ -12,14 +12,14 @@ use crate::aside::set_aside;
 use crate::config::Config;
 use crate::digest::{Digest, DigestRow, live_entries};
 use crate::error::{Error, Fault, FaultKind};
-use crate::format::{FORMAT_VERSION, LogHeader, Opened, span};
+use crate::format::{FORMAT_VERSION, LogHeader, NUMBER_MAX, Opened, span};
 use crate::job::{Cut, SealWork};
 use crate::journal::Journal;
 use crate::record::decode_barrier;
 use crate::scan::{Log, Outline, Stretch};
 use crate::segment::{Segment, State};
 use crate::sidecar::{self, RowReader};
-use crate::storage::{Named, SEGMENTS, Storage, index_name, log_name, parse_name};
+use crate::storage::{Named, SEGMENTS, Storage, index_name, log_name, parse_name, spare_name};
 use crate::table::{Class, Entries, Row, Table};
 
 /// What was not known to be synced is written again in pieces of this size.
@@ -92,7 +92,11 @@ pub fn recover(storage: &dyn Storage, config: Config, now_ms: u64) -> Result<(Jo
         sizes: Vec::new(),
     };
     let found = recovery.list()?;
+    let next = next_number(&[found.logs.keys().max(), found.indexes.keys().max()], log_name)?;
+    let next_spare = next_number(&[found.spares.last()], spare_name)?;
     let parts = recovery.open_all(&found)?;
+    // Never finished, so never meant anything. On a read-only disk they may stay.
+    found.unfinished.iter().for_each(|name| drop(storage.remove(name)));
     let mut synced = parts.values().map(|part| part.last_synced()).max().unwrap_or(0);
     let mut incarnation = 0;
     for (segment, part) in parts {
@@ -103,9 +107,8 @@ pub fn recover(storage: &dyn Storage, config: Config, now_ms: u64) -> Result<(Jo
         recovery.absorb(placed);
     }
     recovery.report_queues();
-    let next = found.logs.keys().chain(found.indexes.keys()).max().map_or(1, |last| last.saturating_add(1));
-    let mut journal = Journal::new(recovery.config, recovery.table, next, synced, incarnation + 1);
-    journal.keeper.next_spare = found.spares.iter().max().map_or(1, |last| last + 1);
+    let mut journal = Journal::new(recovery.config, recovery.table, next, synced, incarnation.saturating_add(1));
+    journal.keeper.next_spare = next_spare;
     journal.keeper.spares = found.spares;
     journal.cuts = recovery.cuts;
     journal.advance(now_ms);
@@ -118,6 +121,15 @@ struct Found {
     logs: BTreeMap<u32, u64>,
     indexes: BTreeMap<u32, u64>,
     spares: Vec<u32>,
+    unfinished: Vec<String>,
+}
+
+/// The number after the largest of these.
+fn next_number(largest: &[Option<&u32>], name: fn(u32) -> String) -> Result<u32, Error> {
+    match largest.iter().copied().flatten().max() {
+        Some(&last) if last > NUMBER_MAX => Err(Error::LastNumber { file: name(last) }),
+        last => Ok(last.map_or(1, |last| last + 1)),
+    }
 }
 
 /// A segment whose log was opened.
@@ -154,16 +166,15 @@ impl Recovery<'_> {
         let listed = self.storage.list(SEGMENTS).map_err(|error| Fault::new("list", SEGMENTS, &error))?;
         for file in listed {
             match parse_name(&file.name) {
-                Named::Log(number) if number > 0 && number < u32::MAX => {
+                Named::Log(number) => {
                     found.logs.insert(number, file.bytes);
                 }
                 Named::Index(number) => {
                     found.indexes.insert(number, file.bytes);
                 }
                 Named::Spare(number) => found.spares.push(number),
-                // Never finished, so never meant anything. On a read-only disk it may stay.
-                Named::Unfinished => drop(self.storage.remove(&format!("{SEGMENTS}/{}", file.name))),
-                Named::Log(_) | Named::Unknown => self.report.strangers.push(file.name),
+                Named::Unfinished => found.unfinished.push(format!("{SEGMENTS}/{}", file.name)),
+                Named::Unknown => self.report.strangers.push(file.name),
             }
         }
         let alone = found.indexes.keys().filter(|number| !found.logs.contains_key(number));

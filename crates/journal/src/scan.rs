@@ -128,6 +128,10 @@ impl<'a> Log<'a> {
             let read = read.map_err(|error| Fault::new("read", &self.name, &error))?;
             self.window.truncate(read);
             self.base = offset;
+            if read < want {
+                // It was cut since its length was told: there is nothing to look for behind its end.
+                self.bytes = offset + read as u64;
+            }
         }
         let from = (offset - self.base) as usize;
         Ok(self.window.get(from..from + count))
@@ -318,5 +322,20 @@ impl<'a> Log<'a> {
             at += header.span() as u64;
         }
         Ok(at == batch.end() && records == batch.head.records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+
+    #[test]
+    fn a_log_that_is_shorter_than_it_was_is_looked_at_once() {
+        let disk = SimDisk::new(1);
+        disk.edit(&log_name(1), |file| file.resize(1_000, 1));
+        let mut log = Log::new(&disk, 1, 1 << 40);
+        assert!(log.outline().expect("a disk that answers").batches.is_empty());
+        assert_eq!(log.bytes, 1_000, "not searched any further");
     }
 }

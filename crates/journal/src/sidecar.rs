@@ -12,7 +12,9 @@ use crate::bytes::{Reader, patch};
 use crate::checksum::crc32c;
 use crate::digest::{BarrierAt, Digest, DigestRow, Drops, live_entries};
 use crate::error::Fault;
-use crate::format::{FILE_HEADER_BYTES, FORMAT_VERSION, Opened, PAYLOAD_BYTES_MAX, open_header, seal_header};
+use crate::format::{
+    FILE_HEADER_BYTES, FORMAT_VERSION, Opened, PAYLOAD_BYTES_MAX, POSITION_MAX, open_header, seal_header,
+};
 use crate::positions::Positions;
 use crate::ranges::{Ranges, decode_runs, encode_runs};
 use crate::storage::{SEGMENTS, Storage, index_name, unfinished};
@@ -164,7 +166,7 @@ impl Sizes {
     fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self {
             segment: reader.u32()?,
-            last_batch: reader.u64()?,
+            last_batch: Some(reader.u64()?).filter(|number| *number <= POSITION_MAX)?,
             refs: reader.u64()?,
             log_bytes: reader.u32()?,
             rows: reader.u32()?,
@@ -177,10 +179,16 @@ impl Sizes {
 
     fn digest(&self, directory: &[u8], entries_max: u64) -> Option<Digest> {
         let mut reader = Reader::new(directory);
-        let (mut rows, mut start) = (Vec::new(), 0_u32);
+        let (mut rows, mut start) = (Vec::<DigestRow>::new(), 0_u32);
         for _ in 0..self.rows {
-            let (queue_no, told_bytes) = (reader.u64()?, reader.u64()?);
+            let queue_no = reader.u64()?;
+            // No two of its bodies are in the same place.
+            let told_bytes = Some(reader.u64()?).filter(|bytes| *bytes <= u64::from(self.log_bytes))?;
             let class = Class::from_byte(reader.u8()?)?;
+            // They are found by bisection, and each but once.
+            if rows.last().is_some_and(|last| (last.queue_no, last.class) >= (queue_no, class)) {
+                return None;
+            }
             let live = decode_live(&mut reader, entries_max)?;
             let count = u32::try_from(live.len()).ok()?;
             rows.push(DigestRow { queue_no, class, live, told_bytes, entries: Entries::File { start, count } });

@@ -72,7 +72,8 @@ pub(crate) fn parse_name(name: &str) -> Named {
         return Named::Unfinished;
     }
     let Some((digits, kind)) = name.split_once('.') else { return Named::Unknown };
-    let number = digits.parse().ok().filter(|number| format!("{number:08}") == digits);
+    let number =
+        digits.parse().ok().filter(|number| (1..u32::MAX).contains(number) && format!("{number:08}") == digits);
     match (number, kind) {
         (Some(number), "log") => Named::Log(number),
         (Some(number), "idx") => Named::Index(number),
@@ -89,7 +90,9 @@ mod tests {
     fn names_are_understood_exactly() {
         for (name, named) in [
             ("00000001.log", Named::Log(1)),
-            ("4294967295.log", Named::Log(u32::MAX)),
+            ("4294967294.log", Named::Log(u32::MAX - 1)),
+            ("4294967295.log", Named::Unknown),
+            ("00000000.idx", Named::Unknown),
             ("00000012.idx", Named::Index(12)),
             ("00000003.spare", Named::Spare(3)),
             ("00000012.idx.tmp", Named::Unfinished),

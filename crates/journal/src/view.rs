@@ -160,7 +160,7 @@ impl View {
         let mut found = Listed::default();
         for file in self.storage.list(SEGMENTS).map_err(|error| Fault::new("list", SEGMENTS, &error))? {
             match parse_name(&file.name) {
-                Named::Log(number) if number > 0 && number < u32::MAX => found.logs.insert(number, file.bytes),
+                Named::Log(number) => found.logs.insert(number, file.bytes),
                 Named::Index(number) => found.indexes.insert(number, file.bytes),
                 _ => None,
             };

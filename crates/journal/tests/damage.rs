@@ -222,7 +222,10 @@ fn a_newer_format_is_refused_by_name() {
             let crc = crc_fast::crc32_iscsi(&bytes[..60]);
             bytes[60..64].copy_from_slice(&crc.to_le_bytes());
         });
+        disk.edit("segments/00000002.spare.tmp", |bytes| bytes.push(1));
+        let before = disk.list("segments").expect("a disk that answers");
         let Err(error) = recover(&disk, small(), 0) else { panic!("{name} must be refused") };
+        assert_eq!(disk.list("segments").expect("a disk that answers"), before, "nothing is touched");
         assert!(matches!(&error, Error::Newer { file, version: 9, known: 1 } if *file == name), "{error}");
         assert!(error.to_string().contains("newer weft"), "{error}");
     }
@@ -340,4 +343,42 @@ fn a_torn_end_does_not_come_back_when_the_sidecar_goes() {
         let (mut journal, report) = open(&disk);
         assert_eq!(read_all(&mut journal, &disk).0, [0, 1, 2], "seed {seed}: {report:?}");
     }
+}
+
+#[test]
+fn a_store_whose_numbers_have_come_to_an_end_is_refused() {
+    for name in ["4294967294.log", "4294967294.idx", "4294967294.spare", "2147483648.log"] {
+        let disk = store(11, false);
+        disk.edit(&format!("segments/{name}"), |_| {});
+        let Err(error) = recover(&disk, small(), 0) else { panic!("{name} must be refused") };
+        assert!(matches!(&error, Error::LastNumber { .. }) && error.to_string().contains("move it away"), "{error}");
+    }
+    for name in ["4294967295.log", "4294967295.idx", "4294967295.spare"] {
+        let disk = store(11, false);
+        disk.edit(&format!("segments/{name}"), |_| {});
+        let (mut journal, report) = open(&disk);
+        assert_eq!(report.strangers, [name]);
+        assert_eq!(read_all(&mut journal, &disk).0.len() as u64, MESSAGES);
+    }
+}
+
+#[test]
+fn a_sidecar_that_names_another_message_costs_none() {
+    let disk = SimDisk::new(12);
+    let (mut journal, _) = recover(&disk, small(), 0).expect("an empty disk");
+    for (queue, position) in (0..5).flat_map(|position| [(1, position), (2, position)]) {
+        let body = body(position);
+        journal.append_message(b"head", std::iter::once(&body[..]), &[target(queue, position)]).expect("small enough");
+    }
+    journal.close();
+    pump(&mut journal, &disk);
+    let (mut journal, _) = open(&disk);
+    // The entries of one queue stand in the place of the other's.
+    disk.edit("segments/00000001.idx", |bytes| {
+        let entries = bytes.len() - 10 * 32;
+        bytes[entries..].rotate_left(5 * 32);
+    });
+    let (found, damaged) = read_all(&mut journal, &disk);
+    assert_eq!((found, damaged), ((0..5).collect::<Vec<_>>(), 0));
+    assert!(disk.list("damaged").expect("a disk that answers").is_empty());
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 use weft_columns::{Batches, Column, Constants, LogStream, Options, export, find, first_as_ipc, times};
 use weft_engine::log::Tail;
-use weft_journal::{Cursor, Error, Files, ReadError, SimDisk, Storage, View};
+use weft_journal::{Cursor, Files, ReadError, SimDisk, Storage, View};
 
 use crate::errors::{corrupt, unavailable};
 
@@ -219,8 +219,6 @@ fn failed(py: Python<'_>, path: &Path, error: ReadError) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error {
         ReadError::Damaged { .. } => corrupt(py, &text),
-        ReadError::Store(Error::Disk(_) | Error::Newer { .. }) | ReadError::Gap { .. } | ReadError::Foreign { .. } => {
-            unavailable(py, &text)
-        }
+        ReadError::Store(_) | ReadError::Gap { .. } | ReadError::Foreign { .. } => unavailable(py, &text),
     }
 }
