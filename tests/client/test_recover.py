@@ -53,3 +53,21 @@ async def test_dead_letters_go_back(node: weft.Node, capsys: pytest.CaptureFixtu
         assert "moved: 2 messages, 0 left" in capsys.readouterr().out
         async with fabric.receive("work", timeout_s=30) as messages:
             assert [(await anext(messages)).data for _ in range(2)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("place", ["aside", "topics/late.orders"])
+async def test_everything_goes_elsewhere(node: weft.Node, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    node.declare_queue("orders")
+    node.declare_queue("aside")
+    node.declare_exchange("topics", "topic")
+    node.bind("topics", "aside", "late.*")
+    async with weft.connect("weft+memory:here") as fabric:
+        for number in (b"1", b"2", b"3"):
+            await fabric.send("orders", number, message_id="\x1b[2J")
+        assert await recover(node, "orders", "--to", place) == 1
+        told = capsys.readouterr().out
+        assert "moved: 3 messages, 0 left" in told
+        assert "1 there more than once: \\x1b[2J" in told, "an id is shown, not obeyed"
+        async with fabric.receive("aside", timeout_s=30) as messages:
+            assert [(await anext(messages)).data for _ in range(3)] == [b"1", b"2", b"3"]
+    assert await recover(node, "aside", "--to", "nowhere") == 1

@@ -151,6 +151,8 @@ def test_large_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = list(lake.read(extent, 0, 100, ["offset", "body"]))
     assert offsets_of(iter(batches)) == list(range(100))
     assert max(batch.nbytes for batch in batches) < 2 << 20
+    narrow = list(lake.read(extent, 0, 100, ["offset", "headers"]))
+    assert len(narrow) < len(batches), "bodies that are not read make no batch smaller"
 
 
 def test_a_stream_that_was_made_again_has_its_own_history(tmp_path: Path, live: TableLog) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli import remote, showing
+from weft.cli.options import printable
 from weft.client.management import Management
 from weft.model import document
 
@@ -99,5 +100,5 @@ def _say(report: dict[str, Any], *, as_json: bool, out: Any) -> None:
         if kind in report:
             names = report[kind]
             more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-            shown = f": {', '.join(names[:SHOWN_MAX])}{more}" if names else ""
+            shown = f": {', '.join(map(printable, names[:SHOWN_MAX]))}{more}" if names else ""
             print(f"  {len(names)} {text}{shown}", file=out)

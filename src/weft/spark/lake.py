@@ -117,7 +117,7 @@ class Lake:
                     parquet = pq.ParquetFile(file)
                     wanted = list(dict.fromkeys([*columns, "offset"]))
                     for group in _groups(parquet, low, high):
-                        for batch in parquet.iter_batches(_rows(parquet, group, rows), [group], wanted):
+                        for batch in parquet.iter_batches(_rows(parquet, group, wanted, rows), [group], wanted):
                             part = _between(batch, low, high)
                             if part.num_rows:
                                 yield part.select(list(columns))
@@ -176,10 +176,13 @@ def _groups(parquet: pq.ParquetFile, start: int, end: int) -> list[int]:
     return kept
 
 
-def _rows(parquet: pq.ParquetFile, group: int, most: int) -> int:
-    """Rows of a batch: fewer where they are large, as from a node's files."""
+def _rows(parquet: pq.ParquetFile, group: int, columns: Sequence[str], most: int) -> int:
+    """Rows of a batch with these columns: fewer where they are large, as from a node's files."""
     known = parquet.metadata.row_group(group)
-    return max(1, min(most, BATCH_BYTES // max(1, int(known.total_byte_size) // max(1, int(known.num_rows)))))
+    leaves = [known.column(number) for number in range(known.num_columns)]
+    wanted = [leaf for leaf in leaves if leaf.path_in_schema.partition(".")[0] in columns]
+    size: int = sum(leaf.total_uncompressed_size for leaf in wanted)
+    return max(1, min(most, BATCH_BYTES * int(known.num_rows) // max(1, size)))
 
 
 def _leaf(parquet: pq.ParquetFile, name: str, guess: int) -> int:
