@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from weft.pipeline import capacity, synthetic
 
@@ -57,6 +58,18 @@ def test_unknown_speed_grows_in_step(table: Table) -> None:
     advice = {row["queue"]: row for row in capacity.recommendations(forecasts).collect()}
     assert (advice["rising"]["worker_per_s"], advice["rising"]["recommended"]) == (None, 3)
     assert advice["calm"]["action"] == "keep"
+
+
+def test_a_queue_that_fell_silent_is_not_scaled(spark: SparkSession, table: Table) -> None:
+    rising = table(synthetic.queue_samples(500, growth_per_s=0.12))
+    late = timedelta(seconds=capacity.Plan().lookback_s + 1)
+    for after, queues in ((late, {"q"}), (timedelta(0), {"q", "calm", "rising"})):
+        ended = rising.selectExpr("max(time)").collect()[0][0] + after
+        other = flat(spark, 40, 2).withColumn(
+            "time", F.col("time") + (F.lit(ended) - F.lit(NOON + timedelta(seconds=95)))
+        )
+        found = capacity.forecasts(rising.unionByName(other.select(*rising.columns)))
+        assert {row["queue"] for row in found.collect()} == queues
 
 
 def test_counters_that_begin_anew_are_no_negative_rate(spark: SparkSession) -> None:

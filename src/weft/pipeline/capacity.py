@@ -81,7 +81,10 @@ def rates(taken: DataFrame) -> DataFrame:
 
 
 def forecasts(taken: DataFrame, plan: Plan = Plan()) -> DataFrame:  # noqa: B008 - frozen
-    """Per queue: now, and what a straight line through the last minutes says of the horizon."""
+    """Per queue: now, and what a straight line through the last minutes says of the horizon.
+
+    A queue of which nothing was heard in that time has none: nobody knows whether it is still there.
+    """
     whole = Window.partitionBy("node", "queue")
     recent = (
         rates(taken)
@@ -104,7 +107,9 @@ def forecasts(taken: DataFrame, plan: Plan = Plan()) -> DataFrame:  # noqa: B008
     ahead = F.greatest(F.lit(0.0), level + slope * plan.horizon_s)
     capacity = F.col("departure_per_s")
     growth = ((level + ahead) / 2 - capacity) * plan.horizon_s
-    return lines.where(F.col("samples") >= plan.samples_min).select(
+    silent_s = (F.unix_micros(F.max("time").over(Window.partitionBy())) - F.unix_micros("time")) / 1e6
+    heard = lines.withColumn("silent_s", silent_s).where(F.col("silent_s") <= plan.lookback_s)
+    return heard.where(F.col("samples") >= plan.samples_min).select(
         "time", "node", "queue", "samples", "depth", "consumers",
         level.alias("arrival_per_s"),
         slope.alias("arrival_trend_per_s2"),
