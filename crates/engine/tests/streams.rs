@@ -5,6 +5,7 @@
 //! must never wait, and a seed gives the same world again. Rules: docs/guides/streams.md.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use weft_engine::Limits;
 use weft_engine::broker::Store;
@@ -12,7 +13,7 @@ use weft_engine::change::Change;
 use weft_engine::message::Name;
 use weft_engine::queue::Settings;
 use weft_engine::stream::Retention;
-use weft_journal::{Config, SimDisk, recover};
+use weft_journal::{Config, Job, JobKind, Operation, SimDisk, recover};
 use weft_sim::client::table;
 use weft_sim::controller::VHOST;
 use weft_sim::node::WALL_NS;
@@ -37,7 +38,11 @@ fn stream(name: &str, number: u64, retention: Retention) -> Change {
 
 /// A node with a stream `log`, and a queue `flow` that is tapped into it.
 fn node_on(disk: &SimDisk, now_ns: u64, retention: Retention) -> Node {
-    let (journal, found) = recover(disk, CONFIG, (WALL_NS + now_ns) / 1_000_000).expect("it opens");
+    node_with(CONFIG, disk, now_ns, retention)
+}
+
+fn node_with(config: Config, disk: &SimDisk, now_ns: u64, retention: Retention) -> Node {
+    let (journal, found) = recover(disk, config, (WALL_NS + now_ns) / 1_000_000).expect("it opens");
     let mut node = Node::at(Limits::default(), 7, now_ns);
     node.engine.broker.attach(Store::new(journal, found.queues, found.barriers));
     let settings = Settings { tap: Some(Name::from(&b"log"[..])), ..Settings::default() };
@@ -125,6 +130,55 @@ fn readers_go_at_their_own_pace_and_settling_is_credit() {
     writer.publish(&mut node, "", "log", b"new");
     assert_eq!(offsets(&late.read(&mut node)), [10]);
     assert_eq!(node.queue("log").0, 11, "nothing was taken");
+}
+
+#[test]
+fn a_reader_gets_every_offset_once_in_whatever_order_the_disk_answers() {
+    const COUNT: u64 = 6_000;
+    const CONFIG_LARGE: Config =
+        Config { segment_bytes: 2 << 20, segment_messages: 2_500, unsynced_bytes_max: 1 << 20, ..CONFIG };
+    for seed in 0..3 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut node = node_with(CONFIG_LARGE, &disk, 1, Retention::default());
+        let mut writer = Client::connect(&mut node);
+        // Where messages get larger, a read ends sooner than it was meant to.
+        let size = |number: u64| if seed % 2 == 1 && number > COUNT / 2 { 4_000 } else { 4 };
+        for number in 0..COUNT {
+            writer.publish(&mut node, "", "log", format!("{number:0width$}", width = size(number)).as_bytes());
+            if number % 500 == 499 {
+                node.run_disk(&disk);
+            }
+        }
+        while node.run_disk(&disk) {}
+        let (mut reader, said) = read_from(&mut node, "first", 500, None);
+        let (mut came, mut next, mut jobs, mut most) = (deliveries(&said), 0, Vec::new(), 0);
+        for _ in 0..COUNT {
+            if let Some((tag, ..)) = came.last().cloned() {
+                for (_, offset, body) in came.drain(..) {
+                    assert_eq!((offset, body.parse()), (next, Ok(next)), "with seed {seed}");
+                    next += 1;
+                }
+                came = deliveries(&reader.ack(&mut node, tag, true));
+                continue;
+            }
+            if random.one_in(20) {
+                disk.fail_next(Operation::Read, io::ErrorKind::Other);
+            }
+            jobs.extend(node.engine.poll_disk());
+            most = most.max(jobs.iter().filter(|job: &&Job| job.kind() == JobKind::Read).count());
+            if jobs.is_empty() {
+                node.advance_ms(100);
+            } else {
+                let mut job = jobs.remove(random.below(jobs.len()));
+                job.run(&disk);
+                node.engine.disk_done(job);
+                node.settle();
+            }
+            came = deliveries(&reader.read(&mut node));
+        }
+        assert_eq!((next, most), (COUNT, 2), "read, and reads at a time, with seed {seed}");
+    }
 }
 
 #[test]

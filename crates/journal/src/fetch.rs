@@ -36,6 +36,14 @@ impl Journal {
         self.read_as(queue_no, from, (count_max, bytes_max), false)
     }
 
+    /// Is the next message from a position on to be read from the disk?
+    pub fn is_on_disk(&self, queue_no: u64, from: u64) -> bool {
+        self.plan(queue_no, from, 1).first().is_some_and(|pick| match pick.at {
+            At::Known(entry) => !self.in_memory(pick.segment, &entry),
+            At::Sidecar { .. } => true,
+        })
+    }
+
     fn read_as(&mut self, queue_no: u64, from: u64, (count_max, bytes_max): (usize, usize), shared: bool) -> Read {
         let plan = self.plan(queue_no, from, count_max.max(1));
         match plan.first().map(|pick| pick.at) {

@@ -288,8 +288,11 @@ impl<'a> RowReader<'a> {
 
     /// The entry of a position, with its index; `from` is where it is expected, if anywhere.
     pub(crate) fn find(&mut self, position: u64, from: Option<u32>) -> Result<(Entry, u32), LookupError> {
-        // Whoever reads a queue in order wants the next entry, or one soon after.
-        let from = from.unwrap_or(self.count);
+        // Whoever reads a queue in order wants the next entry, or one soon after; in most rows no position is missing.
+        let from = match from {
+            Some(from) => from,
+            None => position.saturating_sub(self.entry(0, 1)?.position).min(u64::from(self.count)) as u32,
+        };
         let mut low = from;
         while low < self.count.min(from.saturating_add(BLOCK_ENTRIES)) {
             let entry = self.entry(low, BLOCK_ENTRIES)?;

@@ -68,8 +68,8 @@ pub struct Store {
 pub enum ReadFor {
     /// A queue whose window runs low.
     Queue(QueueId),
-    /// A lane of a reader of streams.
-    Reader(ConsumerId, usize),
+    /// A lane of a reader of streams, from this offset on.
+    Reader(ConsumerId, usize, u64),
     /// The retention of a stream: when did this offset arrive?
     Retention(QueueId, u64),
     /// Readers with a name; from this position of their records on.
@@ -401,7 +401,9 @@ impl Broker {
                 self.fill(id, &done.messages, done.damaged.len() as u64);
                 self.arrived.push(id);
             }
-            ReadFor::Reader(id, lane) => self.read_came(id, lane, std::mem::take(&mut done.messages)),
+            ReadFor::Reader(id, lane, from) => {
+                self.read_came(id, (lane, from), std::mem::take(&mut done.messages));
+            }
             ReadFor::Retention(id, offset) => self.asked(id, offset, Some(&done.messages)),
             ReadFor::Offsets(from) => self.offsets_came(from, &done.messages),
             ReadFor::Delayed(from) => self.delayed_came(from, &done.messages),

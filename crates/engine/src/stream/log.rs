@@ -9,7 +9,7 @@ use std::rc::Rc;
 use weft_journal::{Messages, Read};
 
 use super::pieces::Excess;
-use super::reader::{Lane, Place, READ_BYTES, READ_COUNT};
+use super::reader::{Lane, Place, READ_BYTES};
 use super::{Retention, Stream};
 use crate::broker::{Broker, ReadFor};
 use crate::message::Message;
@@ -216,7 +216,7 @@ impl Broker {
     fn seek(&mut self, id: ConsumerId, at: usize) {
         while let Some(consumer) = self.consumers.get_mut(id) {
             let lane = consumer.reader.as_deref_mut().and_then(|reader| reader.lanes.get_mut(at));
-            let Some(lane) = lane.filter(|lane| !lane.reading) else { return };
+            let Some(lane) = lane.filter(|lane| !lane.is_reading()) else { return };
             let Some(middle) = lane.middle() else { break };
             let Some(queue) = self.queues.get(lane.stream) else { return };
             let Some(stream) = &queue.stream else { return };
@@ -232,8 +232,8 @@ impl Broker {
                 Read::Empty => lane.narrow(None),
                 Read::Ready(messages) => lane.narrow(stamp(&messages)),
                 Read::Waits(token) => {
-                    lane.reading = true;
-                    store.reads.push((token, ReadFor::Reader(id, at)));
+                    lane.ask(middle..middle);
+                    store.reads.push((token, ReadFor::Reader(id, at, middle)));
                     return;
                 }
             }
@@ -246,26 +246,34 @@ impl Broker {
         let (Some(store), Some(queue)) = (&mut self.store, self.queues.get(lane.stream)) else { return };
         let Some(stream) = &queue.stream else { return };
         lane.drop_spent();
-        let Some(from) = lane.wants_more(stream) else { return };
-        match store.journal.read(queue.settings.number, from, READ_COUNT, READ_BYTES) {
-            // Retention took what was left: the reader goes on where the stream does.
-            Read::Empty => lane.next = lane.next.max(stream.window_first()),
-            Read::Ready(messages) => lane.push(messages, &self.own_account),
-            Read::Waits(token) => {
-                lane.reading = true;
-                store.reads.push((token, ReadFor::Reader(id, at)));
+        let number = queue.settings.number;
+        while let Some(offsets) = lane.wants_more(stream) {
+            let (from, count) = (offsets.start, offsets.end - offsets.start);
+            // What is in memory comes at once, and not before what the disk was asked for.
+            if lane.is_reading() && !store.journal.is_on_disk(number, from) {
+                return;
+            }
+            match store.journal.read(number, from, count as usize, READ_BYTES) {
+                // Retention took what was left: the reader goes on where the stream does.
+                Read::Empty => return lane.next = lane.next.max(stream.window_first()),
+                Read::Ready(messages) => return lane.push(messages, &self.own_account),
+                Read::Waits(token) => {
+                    lane.ask(offsets);
+                    store.reads.push((token, ReadFor::Reader(id, at, from)));
+                }
             }
         }
     }
 
     /// A read for a reader has come back, if the reader is still there.
-    pub(crate) fn read_came(&mut self, id: ConsumerId, at: usize, messages: Messages) {
+    pub(crate) fn read_came(&mut self, id: ConsumerId, (at, from): (usize, u64), messages: Messages) {
         let Some(mut reader) = self.consumers.get_mut(id).and_then(|consumer| consumer.reader.take()) else { return };
-        if let Some(lane) = reader.lanes.get_mut(at) {
-            lane.reading = false;
+        if let Some(lane) = reader.lanes.get_mut(at)
+            && lane.answered(from)
+        {
             match lane.place {
                 Place::Seeking { .. } => stamp(&messages).into_iter().for_each(|found| lane.narrow(Some(found))),
-                _ => lane.push(messages, &self.own_account),
+                _ => lane.came(messages, &self.own_account),
             }
         }
         if let Some(consumer) = self.consumers.get_mut(id) {

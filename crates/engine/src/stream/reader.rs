@@ -2,9 +2,10 @@
 //!
 //! Owns a reader's lanes, one for each stream it reads: the next offset, the bounded buffer of messages that came
 //! from disk, and the search for the place where it begins. `log.rs` fills them, `serve.rs` empties them. It must
-//! never hold more than a read or two of messages ahead. Rule: offsets rise; what retention removed is passed over.
+//! never hold more than a few reads of messages ahead. Rule: offsets rise; what retention removed is passed over.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use weft_journal::{Messages, Stored};
@@ -20,10 +21,14 @@ use crate::slab::Slab;
 /// Messages and bytes that are read from disk for a reader at a time.
 pub(super) const READ_COUNT: usize = 2_048;
 pub(super) const READ_BYTES: usize = 2_000 << 10;
-/// More is read once fewer messages and bytes are there: what one read brings is being sent while the disk is asked for
-/// the next.
-const AHEAD_COUNT: usize = READ_COUNT;
-const AHEAD_BYTES: usize = READ_BYTES;
+/// Reads under way for a reader: the disk goes on with the second while we have not yet seen that the first is there.
+const READS_MAX: usize = 2;
+/// More is read while fewer messages and bytes are there or on their way: what one read brought is being sent.
+const AHEAD_COUNT: usize = READS_MAX * READ_COUNT;
+const AHEAD_BYTES: usize = READS_MAX * READ_BYTES;
+/// What a read is meant to bring: a little less than it may, so that it ends where it was meant to although messages
+/// differ in size.
+const MEANT_BYTES: usize = READ_BYTES / 16 * 15;
 /// What was read is kept as it is if it is at most so many times as large as the bodies in it.
 const KEEP_FACTOR: usize = 2;
 
@@ -56,8 +61,12 @@ pub(super) struct Lane {
     ahead_bytes: usize,
     /// What was read is passed on without a copy: nobody keeps it longer than this lane.
     shares: bool,
-    /// A read is under way.
-    pub(super) reading: bool,
+    /// Which offsets the reads under way are meant to bring, in order.
+    asked: VecDeque<Range<u64>>,
+    /// Reads under way, with those whose answer nobody wants any more.
+    reads: usize,
+    /// What a message took of the last read; 0 before the first.
+    bytes_each: usize,
     /// Where settled offsets are noted, one more than its index; 0 for nowhere.
     pub(super) tracker: u16,
 }
@@ -108,12 +117,46 @@ impl Lane {
             ahead_count: 0,
             ahead_bytes: 0,
             shares,
-            reading: false,
+            asked: VecDeque::new(),
+            reads: 0,
+            bytes_each: 0,
             tracker: 0,
         }
     }
 
-    /// Messages have come from disk.
+    /// Is a read under way for it?
+    pub(super) fn is_reading(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// A read is under way that is meant to bring these.
+    pub(super) fn ask(&mut self, offsets: Range<u64>) {
+        self.asked.push_back(offsets);
+        self.reads += 1;
+    }
+
+    /// A read from this offset on has come back: is it the next? If not, what it brought is asked for again.
+    pub(super) fn answered(&mut self, from: u64) -> bool {
+        self.reads -= 1;
+        let Some(at) = self.asked.iter().position(|offsets| offsets.start == from) else { return false };
+        if at > 0 {
+            self.asked.truncate(at);
+            return false;
+        }
+        self.asked.pop_front();
+        true
+    }
+
+    /// Messages have come from disk. Where they end elsewhere than they were meant to, the reads after them are for
+    /// nothing: some were damaged or gone, larger than those before, or the disk refused.
+    pub(super) fn came(&mut self, messages: Messages, account: &Rc<Account>) {
+        self.push(messages, account);
+        if self.asked.front().is_some_and(|offsets| offsets.start != self.end()) {
+            self.asked.clear();
+        }
+    }
+
+    /// Adds messages that follow those that are there.
     pub(super) fn push(&mut self, messages: Messages, account: &Rc<Account>) {
         // The disk refused, or a sidecar has to be made first: it is asked again.
         if messages.is_empty() {
@@ -122,6 +165,7 @@ impl Lane {
         let useful: usize = messages.iter().map(|stored| stored.body.len()).sum();
         // Where most of what was read belongs to others, it is not kept for the sake of a few.
         let messages = if messages.bytes_read() <= KEEP_FACTOR * useful { messages } else { alone(&messages) };
+        self.bytes_each = (messages.bytes_read() / messages.len()).max(1);
         self.ahead_count += messages.len();
         self.ahead_bytes += useful;
         let charge = account.charge(messages.bytes_read() as u64);
@@ -206,15 +250,30 @@ impl Lane {
         self.place == Place::Found && self.next >= stream.visible()
     }
 
-    /// Should more be read for it? Not while it follows what is in memory.
+    /// The offset after those that are there.
+    fn end(&self) -> u64 {
+        let last = self.ahead.back().and_then(|chunk| chunk.messages.get(chunk.messages.len() - 1));
+        last.map_or(self.next, |last| last.position + 1)
+    }
+
+    /// What should be read for it? Nothing while it follows what is in memory.
     #[inline]
-    pub(super) fn wants_more(&self, stream: &Stream) -> Option<u64> {
-        if self.reading || self.ahead_count >= AHEAD_COUNT || self.ahead_bytes >= AHEAD_BYTES {
+    pub(super) fn wants_more(&self, stream: &Stream) -> Option<Range<u64>> {
+        if self.reads == READS_MAX {
             return None;
         }
-        let last = self.ahead.back().and_then(|chunk| chunk.messages.get(chunk.messages.len() - 1));
-        let from = last.map_or(self.next, |last| last.position + 1);
-        (from < stream.visible() && from < stream.window_first()).then_some(from)
+        let out = self.asked.len();
+        let coming_bytes = out * READ_BYTES.max(self.bytes_each);
+        if self.ahead_count + out * READ_COUNT >= AHEAD_COUNT || self.ahead_bytes + coming_bytes >= AHEAD_BYTES {
+            return None;
+        }
+        // Where the second read has to begin is known once the first has told how large messages are.
+        if out > 0 && self.bytes_each == 0 {
+            return None;
+        }
+        let count = MEANT_BYTES.checked_div(self.bytes_each).map_or(READ_COUNT, |count| count.clamp(1, READ_COUNT));
+        let from = self.asked.back().map_or_else(|| self.end(), |offsets| offsets.end);
+        (from < stream.visible() && from < stream.window_first()).then_some(from..from + count as u64)
     }
 
     /// The next message, if it is in memory. What is passed over is gone.
