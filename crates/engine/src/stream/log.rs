@@ -9,7 +9,7 @@ use std::rc::Rc;
 use weft_journal::{Messages, Read};
 
 use super::pieces::Excess;
-use super::reader::{Lane, Place, READ_BYTES};
+use super::reader::{Lane, Place};
 use super::{Retention, Stream};
 use crate::broker::{Broker, ReadFor};
 use crate::message::Message;
@@ -180,7 +180,9 @@ impl Broker {
         let whole = consumer.queue;
         // A session of 0-9-1 keeps no message of a stream that it has written: settling needs its place only.
         let shares = matches!(consumer.target, Target::Amqp091 { .. });
-        let lanes: Vec<Lane> = self.parts(whole).into_iter().map(|part| Lane::new(part, shares)).collect();
+        let parts = self.parts(whole);
+        let count = parts.len();
+        let lanes: Vec<Lane> = parts.into_iter().map(|part| Lane::new(part, count, shares)).collect();
         for lane in &lanes {
             let Some(stream) = self.stream_mut(lane.stream) else { continue };
             stream.readers += 1;
@@ -253,7 +255,7 @@ impl Broker {
             if lane.is_reading() && !store.journal.is_on_disk(number, from) {
                 return;
             }
-            match store.journal.read(number, from, count as usize, READ_BYTES) {
+            match store.journal.read(number, from, count as usize, lane.read_bytes) {
                 // Retention took what was left: the reader goes on where the stream does.
                 Read::Empty => return lane.next = lane.next.max(stream.window_first()),
                 Read::Ready(messages) => return lane.push(messages, &self.own_account),

@@ -18,17 +18,14 @@ use crate::queue::{Queue, QueueId};
 use crate::record;
 use crate::slab::Slab;
 
-/// Messages and bytes that are read from disk for a reader at a time.
-pub(super) const READ_COUNT: usize = 2_048;
-pub(super) const READ_BYTES: usize = 2_000 << 10;
+/// Messages and bytes that one read brings from disk. Readers of many streams at once have less of each.
+const READ_COUNT: usize = 2_048;
+const READ_BYTES: usize = 2_000 << 10;
+const READ_BYTES_MIN: usize = 16 << 10;
+/// What one read of each of a reader's streams brings together.
+const READ_BYTES_ALL: usize = 8 * READ_BYTES;
 /// Reads under way for a reader: the disk goes on with the second while we have not yet seen that the first is there.
 const READS_MAX: usize = 2;
-/// More is read while fewer messages and bytes are there or on their way: what one read brought is being sent.
-const AHEAD_COUNT: usize = READS_MAX * READ_COUNT;
-const AHEAD_BYTES: usize = READS_MAX * READ_BYTES;
-/// What a read is meant to bring: a little less than it may, so that it ends where it was meant to although messages
-/// differ in size.
-const MEANT_BYTES: usize = READ_BYTES / 16 * 15;
 /// What was read is kept as it is if it is at most so many times as large as the bodies in it.
 const KEEP_FACTOR: usize = 2;
 
@@ -63,6 +60,8 @@ pub(super) struct Lane {
     shares: bool,
     /// Which offsets the reads under way are meant to bring, in order.
     asked: VecDeque<Range<u64>>,
+    /// What one of them brings at most.
+    pub(super) read_bytes: usize,
     /// Reads under way, with those whose answer nobody wants any more.
     reads: usize,
     /// What a message took of the last read; 0 before the first.
@@ -108,7 +107,8 @@ impl Reader {
 }
 
 impl Lane {
-    pub(super) fn new(stream: QueueId, shares: bool) -> Self {
+    /// One of so many lanes.
+    pub(super) fn new(stream: QueueId, lanes: usize, shares: bool) -> Self {
         Self {
             stream,
             place: Place::Found,
@@ -118,6 +118,7 @@ impl Lane {
             ahead_bytes: 0,
             shares,
             asked: VecDeque::new(),
+            read_bytes: (READ_BYTES_ALL / lanes.max(1)).clamp(READ_BYTES_MIN, READ_BYTES),
             reads: 0,
             bytes_each: 0,
             tracker: 0,
@@ -259,19 +260,18 @@ impl Lane {
     /// What should be read for it? Nothing while it follows what is in memory.
     #[inline]
     pub(super) fn wants_more(&self, stream: &Stream) -> Option<Range<u64>> {
-        if self.reads == READS_MAX {
-            return None;
-        }
+        // What one read brought is being sent while others are under way. Where the second has to begin is known once
+        // the first has told how large messages are.
         let out = self.asked.len();
-        let coming_bytes = out * READ_BYTES.max(self.bytes_each);
-        if self.ahead_count + out * READ_COUNT >= AHEAD_COUNT || self.ahead_bytes + coming_bytes >= AHEAD_BYTES {
+        let count = self.ahead_count + out * READ_COUNT;
+        let bytes = self.ahead_bytes + out * self.read_bytes.max(self.bytes_each);
+        let enough = count >= READS_MAX * READ_COUNT || bytes >= READS_MAX * self.read_bytes;
+        if enough || self.reads == READS_MAX || out > 0 && self.bytes_each == 0 {
             return None;
         }
-        // Where the second read has to begin is known once the first has told how large messages are.
-        if out > 0 && self.bytes_each == 0 {
-            return None;
-        }
-        let count = MEANT_BYTES.checked_div(self.bytes_each).map_or(READ_COUNT, |count| count.clamp(1, READ_COUNT));
+        // A little less than there is room for: messages differ in size, and a read should end where it was meant to.
+        let meant = (self.read_bytes / 16 * 15).checked_div(self.bytes_each);
+        let count = meant.map_or(READ_COUNT, |count| count.clamp(1, READ_COUNT));
         let from = self.asked.back().map_or_else(|| self.end(), |offsets| offsets.end);
         (from < stream.visible() && from < stream.window_first()).then_some(from..from + count as u64)
     }
@@ -320,4 +320,16 @@ fn alone(messages: &Messages) -> Messages {
         alone.add(stored.position, stored.head, std::iter::once(stored.body));
     }
     alone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_of_many_streams_holds_no_more_than_one_of_a_few() {
+        let lane = |lanes| Lane::new(QueueId::from_raw(1), lanes, true).read_bytes;
+        assert_eq!([1, 8, 80].map(lane), [READ_BYTES, READ_BYTES, READ_BYTES / 10]);
+        assert!((1..=1_000).all(|lanes| lanes * lane(lanes) <= READ_BYTES_ALL), "together");
+    }
 }
