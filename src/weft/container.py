@@ -1,7 +1,7 @@
 """Addresses that a program answers itself: the container for node types written in Python.
 
-Owns the registered types and the links attached to them. Attaches, ends of links and messages come in; a `NodeType`
-gets them as calls and sends with `send`. A plug-in can so be an echo, a cache, a gateway to something else.
+Owns the registered types and the links attached to them. Attaches, ends of links, messages, credit and outcomes come
+in; a `NodeType` gets them as calls and sends with `send`. A plug-in can so be an echo, a cache, a gateway.
 It must never be on the way of messages that are not for such an address.
 Rule: AMQP 1.0 section 2.1 (a container holds nodes of any kind); each type has a queue on either side, so that credit
 and settlement are those of every queue.
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from weft.model.changes import AcceptLink, Change
 from weft.model.errors import LocalProtocolError
-from weft.model.events import AttachRequested, ConnectionClosed, Event, LinkClosed
+from weft.model.events import AttachRequested, ConnectionClosed, Event, LinkClosed, LinkFlow, Settled
 from weft.node.local import CREDIT_DEFAULT, Message, Receiver
 
 LOG = logging.getLogger("weft")
@@ -64,6 +64,15 @@ class NodeType:
         """A message came: accept, reject or release it, now or later."""
         message.accept()
 
+    def on_flow(self, link: Link, credit: int) -> None:
+        """A receiver may be sent so many messages from now on; what is sent beyond that waits."""
+
+    def on_settled(self, message_id: str, outcome: str) -> None:
+        """A receiver has decided on what was sent: accepted, rejected, released or modified (both: it goes out again).
+
+        `message_id` is the one that was given to `send`, empty if there was none.
+        """
+
     def on_destroy(self) -> None:
         """The address ends."""
 
@@ -105,14 +114,16 @@ class Container:
     def __init__(self, node: Host) -> None:
         self._node = node
         self._places: dict[tuple[str, str], _Place] = {}
+        self._outgoing: dict[tuple[str, str], _Place] = {}
+        """The same by the queue that they send to."""
 
     def register(self, address: str, kind: NodeType, vhost: str = "/") -> None:
         """Let `kind` answer at `address`."""
-        if (vhost, address) in self._places:
-            raise LocalProtocolError(f"there is a node type at {address!r} already")
         if len(self._places) >= TYPES_MAX:
             raise LocalProtocolError(f"more than {TYPES_MAX} node types")
         place = _Place(vhost, address, kind)
+        if {(vhost, place.incoming), (vhost, place.outgoing)} & (self._places.keys() | self._outgoing.keys()):
+            raise LocalProtocolError(f"there is a node type at {address!r} already")
         for queue in (place.incoming, place.outgoing):
             self._node.declare_queue(queue, durable=False, vhost=vhost)
         kind.address = address
@@ -121,8 +132,8 @@ class Container:
             await self._node.send(place.outgoing, body, vhost=vhost, **properties)
 
         kind._send = send
-        self._places[vhost, address] = place
-        kind.on_create()
+        self._places[vhost, address] = self._outgoing[vhost, place.outgoing] = place
+        _call(kind.on_create)
         place.task = asyncio.create_task(self._feed(place))
 
     async def unregister(self, address: str, vhost: str = "/") -> None:
@@ -130,6 +141,7 @@ class Container:
         place = self._places.pop((vhost, address), None)
         if place is None:
             raise LocalProtocolError(f"there is no node type at {address!r}")
+        del self._outgoing[vhost, place.outgoing]
         if place.task is not None:
             place.task.cancel()
             await asyncio.gather(place.task, return_exceptions=True)
@@ -138,7 +150,7 @@ class Container:
         for queue in (place.incoming, place.outgoing):
             self._node.delete_queue(queue, vhost=vhost)
         place.kind._send = None
-        place.kind.on_destroy()
+        _call(place.kind.on_destroy)
 
     async def close(self) -> None:
         """End all."""
@@ -155,16 +167,32 @@ class Container:
         attached = Link(event.link, event.conn, event.peer_sends)
         place.kind.links.add(attached)
         _call(place.kind.on_attach, attached)
-        return replace(link, queue=place.incoming if event.peer_sends else place.outgoing, watch=True)
+        queue = place.incoming if event.peer_sends else place.outgoing
+        return replace(link, queue=queue, watch=True, report=True)
 
-    wants = frozenset({LinkClosed, ConnectionClosed})
+    wants = frozenset({LinkClosed, LinkFlow, Settled, ConnectionClosed})
 
     def on_events(self, events: Sequence[Event], now_ns: int) -> list[Change]:  # noqa: ARG002 - nothing here has a time
-        """See links go."""
+        """See what becomes of links, and of what left by them."""
         for event in events:
-            if isinstance(event, LinkClosed | ConnectionClosed):
-                self._drop(event.conn, event.link if isinstance(event, LinkClosed) else None)
+            match event:
+                case LinkClosed():
+                    self._drop(event.conn, event.link)
+                case ConnectionClosed():
+                    self._drop(event.conn, None)
+                case LinkFlow():
+                    self._flow(event)
+                case Settled():
+                    place = self._outgoing.get((event.vhost, event.queue))
+                    if place is not None:
+                        _call(place.kind.on_settled, event.message_id, event.outcome)
         return []
+
+    def _flow(self, event: LinkFlow) -> None:
+        place = self._outgoing.get((event.vhost, event.queue))
+        link = Link(event.link, event.conn, sends=False)
+        if place is not None and link in place.kind.links:
+            _call(place.kind.on_flow, link, event.credit)
 
     def _drop(self, conn: int, name: str | None) -> None:
         for place in self._places.values():
@@ -185,9 +213,9 @@ class Container:
                     message.reject()
 
 
-def _call(hook: Callable[[Link], None], link: Link) -> None:
+def _call(hook: Callable[..., None], *arguments: object) -> None:
     """A hook that fails must not take the node with it."""
     try:
-        hook(link)
+        hook(*arguments)
     except Exception:
         LOG.exception("a hook of a node type failed")

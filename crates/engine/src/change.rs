@@ -33,6 +33,7 @@ pub struct LinkPlan {
     pub filters: Vec<String>,
     pub capabilities: Vec<String>,
     pub watch: bool,
+    pub report: bool,
 }
 
 /// Which way the messages of a link of ours go.

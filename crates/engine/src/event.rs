@@ -155,6 +155,23 @@ pub enum Event {
         link: String,
         closed: bool,
     },
+    /// On a link whose plan asks for reports: the peer says how much it may be sent.
+    LinkFlow {
+        conn: u64,
+        vhost: String,
+        queue: String,
+        link: String,
+        credit: u32,
+        drain: bool,
+    },
+    /// A message that left such a link has an end, by the peer's word or since it went settled.
+    Settled {
+        vhost: String,
+        queue: String,
+        /// Empty if the message has none.
+        message_id: String,
+        outcome: &'static str,
+    },
     PeerOpened {
         conn: u64,
         container: String,

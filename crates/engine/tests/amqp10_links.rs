@@ -461,6 +461,44 @@ fn watched_links_are_reported_when_they_go() {
 }
 
 #[test]
+fn links_that_report_tell_what_the_peer_grants_and_decides() {
+    let (mut node, mut peer) = filled(&["1", "2", "3"]);
+    let plan = LinkPlan { queue: Some("q".to_owned()), watch: true, report: true, ..LinkPlan::default() };
+    let source = Source { address: Some("q"), ..Source::default() };
+    attach_by_plan(&mut node, &mut peer, 1, source, plan);
+    peer.credit(&mut node, 1, 0, 3, false);
+    for (id, outcome) in
+        [Outcome::Accepted, Outcome::Released, Outcome::Rejected(Rejected::default())].iter().enumerate()
+    {
+        peer.settle(&mut node, id as u32, id as u32, *outcome);
+    }
+    // A peer that receives from a link which was not asked for is nobody's business.
+    peer.receiver(&mut node, 2, "q", 1);
+    let told: Vec<String> = node
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::LinkFlow { queue, link, credit, .. } => Some(format!("{queue} {link} {credit}")),
+            Event::Settled { queue, outcome, .. } => Some(format!("{queue} {outcome}")),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, ["q planned-1 3", "q accepted", "q released", "q rejected"]);
+}
+
+#[test]
+fn nothing_is_kept_of_what_was_sent_settled() {
+    for (mode, kept) in [(SenderSettleMode::Settled, 0), (SenderSettleMode::Unsettled, 3)] {
+        let (mut node, mut peer) = filled(&["1", "2", "3"]);
+        let source = Source { address: Some("q"), ..Source::default() };
+        assert_eq!(bodies(&peer.receiver_with(&mut node, 1, source, mode, 3)), ["1", "2", "3"]);
+        assert_eq!(node.queue("q"), (0, kept, 1));
+        let held = node.engine.session_keys(&[peer.conn.raw()], Some("unsettled"));
+        assert_eq!(held.iter().map(|row| row.2).collect::<Vec<_>>(), [Some(kept as u64)]);
+    }
+}
+
+#[test]
 fn what_was_unsettled_comes_back_failed_only_when_the_connection_breaks() {
     for (orderly, count) in [(true, 0), (false, 1)] {
         let (mut node, mut peer) = filled(&["1"]);

@@ -169,6 +169,7 @@ impl<'py> Fields<'_, 'py> {
             filters: self.get("filters")?,
             capabilities: self.get("capabilities")?,
             watch: self.get("watch")?,
+            report: self.get("report")?,
         })
     }
 }

@@ -76,6 +76,12 @@ impl Classes {
             Event::LinkClosed { conn, vhost, queue, link, closed } => {
                 self.make(py, "LinkClosed", (conn, vhost, queue, link, closed))
             }
+            Event::LinkFlow { conn, vhost, queue, link, credit, drain } => {
+                self.make(py, "LinkFlow", (conn, vhost, queue, link, credit, drain))
+            }
+            Event::Settled { vhost, queue, message_id, outcome } => {
+                self.make(py, "Settled", (vhost, queue, message_id, outcome))
+            }
             Event::PeerOpened { conn, container, node, properties } => {
                 let properties = fields(py, &properties)?;
                 self.make(py, "PeerOpened", (conn, container, node, properties))

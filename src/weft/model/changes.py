@@ -72,6 +72,8 @@ class AcceptLink:
     """Capabilities echoed on the terminus."""
     watch: bool = False
     """Report LinkClosed when this link goes."""
+    report: bool = False
+    """With `watch`: report LinkFlow when a receiver says how much it may be sent, and Settled when a message ended."""
 
 
 @dataclass(frozen=True, slots=True)

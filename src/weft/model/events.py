@@ -191,6 +191,34 @@ class LinkClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkFlow:
+    """The receiver on a link whose acceptance asked for it (AcceptLink.report) may be sent `credit` messages from now
+    on; with `drain` it wants what is there now, and no more.
+    """
+
+    conn: int
+    vhost: str
+    queue: str
+    link: str
+    credit: int
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A message that left such a link has an end: the receiver's word, or accepted since it was sent settled.
+
+    What a lost link leaves behind has none yet: it is sent again.
+    """
+
+    vhost: str
+    queue: str
+    message_id: str
+    """As text, whatever its type; empty if the message has none."""
+    outcome: Literal["accepted", "rejected", "released", "modified"]
+
+
+@dataclass(frozen=True, slots=True)
 class Dialled:
     """The socket of a Dial is connected; PeerOpened or ConnectionClosed says how the opening ends."""
 
@@ -345,6 +373,8 @@ Event = (
     | AttachRequested
     | AddressRequested
     | LinkClosed
+    | LinkFlow
+    | Settled
     | Dialled
     | DialFailed
     | PeerOpened

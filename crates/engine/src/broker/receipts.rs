@@ -47,6 +47,16 @@ impl Fate {
         Self::Rejected { error: Some((Rc::from(condition.0), Rc::from(text))) }
     }
 
+    /// The outcome in a word, as AMQP 1.0 names it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Released => "released",
+            Self::Modified { .. } => "modified",
+            Self::Rejected { .. } => "rejected",
+        }
+    }
+
     fn of_death(reason: Reason) -> Self {
         match reason {
             Reason::Rejected => Self::Rejected { error: None },

@@ -224,16 +224,20 @@ impl Broker {
         }
     }
 
+    /// The names of a queue's virtual host and of the queue, as events tell them.
+    pub fn names_of(&self, id: QueueId) -> Option<(String, String)> {
+        let queue = self.queues.get(id)?;
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        Some((name(&self.vhosts.get(queue.vhost)?.name), name(&queue.name)))
+    }
+
     /// Tells of a consumer that joined its queue, or is about to leave it.
     pub(super) fn tell_consumer(&mut self, id: ConsumerId, joined: bool) {
         let Some(consumer) = self.consumers.get(id) else { return };
-        let Some(queue) = self.queues.get(consumer.queue) else { return };
-        let Some(vhost) = self.vhosts.get(queue.vhost) else { return };
         if matches!(consumer.target, Target::Local { .. }) {
             return;
         }
-        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let (vhost, queue) = (name(&vhost.name), name(&queue.name));
+        let Some((vhost, queue)) = self.names_of(consumer.queue) else { return };
         self.events.push(Event::ConsumerChanged { conn: consumer.conn, consumer: id.raw(), vhost, queue, joined });
     }
 
@@ -275,10 +279,8 @@ impl Broker {
     }
 
     fn report_unused(&mut self, id: QueueId, cause: Unused) {
-        let Some(queue) = self.queues.get(id) else { return };
-        let Some(vhost) = self.vhosts.get(queue.vhost) else { return };
-        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        self.events.push(Event::QueueUnused { vhost: name(&vhost.name), queue: name(&queue.name), cause });
+        let Some((vhost, queue)) = self.names_of(id) else { return };
+        self.events.push(Event::QueueUnused { vhost, queue, cause });
     }
 
     /// A queue's timer fired: heads expire, and an idle queue may be over.

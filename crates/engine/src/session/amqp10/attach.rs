@@ -381,7 +381,8 @@ impl Session {
         let vhost = broker.vhosts.get(self.vhost).map(|vhost| String::from_utf8_lossy(&vhost.name).into_owned());
         let watch = plan.watch.then(|| (vhost.unwrap_or_default(), plan.queue.clone().unwrap_or_default()));
         let (relay, circles) = (relay_of(attach).map(Rc::from), circles_of(attach));
-        Common { outlives_session, watch, relay, circles, ..Common::new(attach.name.into()) }
+        let reports = plan.report;
+        Common { outlives_session, watch, reports, relay, circles, ..Common::new(attach.name.into()) }
     }
 }
 

@@ -7,10 +7,11 @@
 use weft_wire::amqp10::{Flow, MapBuf, Value, condition, encode};
 
 use super::channel::Channel;
-use super::link::{Link, unattached};
+use super::link::{Link, Outlet, unattached};
 use super::{Fault, Place, Session};
 use crate::broker::Broker;
 use crate::conn::Io;
+use crate::event::Event;
 
 /// The property of a flow that names the transaction which acquires messages (part 4, section 4.4.3).
 pub(super) const TRANSACTION: &str = "txn-id";
@@ -65,6 +66,9 @@ impl Session {
                 outlet.credit = flow.link_credit.unwrap_or(0).saturating_sub(unseen);
                 outlet.drain = flow.drain;
                 drain = flow.drain;
+                if outlet.common.reports {
+                    report(io, broker, outlet);
+                }
                 self.go_on(io, broker, (number, handle));
             }
             Some(Link::In(inlet)) => {
@@ -292,6 +296,13 @@ impl Session {
         };
         encode(&mut io.output, number, &flow);
     }
+}
+
+/// Tells whoever watches a link what it may be sent.
+fn report(io: &Io, broker: &mut Broker, outlet: &Outlet) {
+    let Some((vhost, queue)) = outlet.common.watch.clone() else { return };
+    let (conn, link) = (io.id.raw(), outlet.common.name.to_string());
+    broker.events.push(Event::LinkFlow { conn, vhost, queue, link, credit: outlet.credit, drain: outlet.drain });
 }
 
 fn renew(channel: &mut Channel, window: u32) -> u32 {

@@ -46,6 +46,8 @@ pub(super) struct Common {
     pub outlives_session: bool,
     /// Virtual host and queue to report when the link goes.
     pub watch: Option<(String, String)>,
+    /// What its peer grants and decides is told as well.
+    pub reports: bool,
     /// Python's number of it, if we attached it.
     pub own: Option<u64>,
     /// The name of the peer's node, if this is a relay link; empty if the peer is none of ours.
@@ -64,6 +66,7 @@ impl Common {
             name,
             outlives_session: false,
             watch: None,
+            reports: false,
             own: None,
             relay: None,
             circles: false,

@@ -13,9 +13,10 @@ use super::channel::Channel;
 use super::familiar::Written;
 use super::head::{self, Telling};
 use super::link::{Common, Link};
+use super::settle;
 use super::unsettled::Held;
 use super::{Place, Session};
-use crate::broker::{Broker, Outcome};
+use crate::broker::{Broker, Fate, Outcome};
 use crate::conn::Io;
 use crate::message::Body;
 use crate::queue::QueueId;
@@ -105,6 +106,7 @@ impl Session {
             self.paced.schedule(io, broker);
         }
         let (settled, link, peer) = (outlet.settled, outlet.number, outlet.peer);
+        let reports = outlet.common.reports;
         let part = if entry.reader > 0 { broker.queues.get(queue).and_then(|queue| queue.settings.part) } else { None };
         let telling = Telling { now_ns: broker.now_ns, stamp: outlet.common.stamp(broker), part, asked };
         let transfer = TransferHead {
@@ -127,9 +129,12 @@ impl Session {
             self.begin_large(io, broker, place);
         }
         if settled && acquired.is_none() {
+            if reports {
+                settle::report(broker, queue, &entry, Some(&Fate::Accepted));
+            }
             return Some(entry);
         }
-        let held = Held { queue, entry, handle: place.1, link, tag, peer, asked };
+        let held = Held { queue, entry, handle: place.1, link, tag, peer, asked, reports };
         self.hold(place.0, delivery_id, held, acquired.map(|id| (id, settled)));
         None
     }

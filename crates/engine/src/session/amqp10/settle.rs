@@ -15,6 +15,10 @@ use super::link::Link;
 use super::unsettled::Held;
 use super::{Fault, Session, head};
 use crate::broker::{Broker, Fate, Outcome};
+use crate::event::Event;
+use crate::fields;
+use crate::queue::QueueId;
+use crate::queue::ready::Entry;
 
 /// What a consumer says is told its publisher in so many bytes: any peer takes frames of 512.
 const CONDITION_BYTES_MAX: usize = 64;
@@ -95,7 +99,19 @@ pub(super) fn settle_held(broker: &mut Broker, mut held: Held, decision: &Decisi
     if let Some(message) = annotations.and_then(|added| head::annotated(&held.entry.message, added)) {
         held.entry.message = Rc::new(message);
     }
+    if held.reports {
+        report(broker, held.queue, &held.entry, decision.fate.as_ref());
+    }
     broker.settle_as(held.queue, held.entry, decision.outcome, decision.fate.as_ref());
+}
+
+/// Tells whoever watches the link how a delivery ended.
+pub(super) fn report(broker: &mut Broker, queue: QueueId, entry: &Entry, fate: Option<&Fate>) {
+    let Some((vhost, queue)) = broker.names_of(queue) else { return };
+    let message_id = fields::message_id(&entry.message).unwrap_or_default();
+    let message_id = String::from_utf8_lossy(&message_id).into_owned();
+    let outcome = fate.map_or("released", Fate::word);
+    broker.events.push(Event::Settled { vhost, queue, message_id, outcome });
 }
 
 /// The link of a delivery is lost: back to its queue, and in doubt if a node may have it all the same.

@@ -25,6 +25,8 @@ pub(super) struct Held {
     pub peer: Option<Peer>,
     /// It was only asked whether it has the message.
     pub asked: bool,
+    /// Its end is told to whoever watches the link.
+    pub reports: bool,
 }
 
 /// Unsettled deliveries in order of their ids, which rise and wrap; some are missing because they went settled.
@@ -130,7 +132,7 @@ mod tests {
             stored: false,
             reader: 0,
         };
-        Held { queue: Id::from_raw(1), entry, handle: 0, link, tag, peer: None, asked: false }
+        Held { queue: Id::from_raw(1), entry, handle: 0, link, tag, peer: None, asked: false, reports: false }
     }
 
     #[test]
