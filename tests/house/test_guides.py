@@ -39,6 +39,8 @@ BEFORE = {
     "channel.basic_qos": CHANNEL + "on_message = print\n",
     "async with weft.connect() as fabric, fabric.stream": "async with weft.connect() as fabric:\n"
     "    await fabric.send('/queues/log', 'kept')\n",
+    'async with weft.connect() as fabric, fabric.receive("orders"': "async with weft.connect() as fabric:\n"
+    "    await fabric.send('orders', 'work')\n",
     "node.tap(": NODE + "node.declare_exchange('orders', 'topic')\nnode.declare_queue('invoices')\n"
     "node.declare_queue('log', durable=True, arguments={'x-queue-type': 'stream'})\n",
     "request = Message(": "from proton import Message\n"

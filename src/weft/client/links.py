@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WINDOW = 4_096
 """Messages of one link on their way before `send` waits: enough for a fast network and a slow disk."""
 
+SELECTOR = "apache.org:selector-filter:string"
+"""The filter that asks for a condition on headers."""
 STREAM_OFFSET = "rabbitmq:stream-offset-spec"
 """The filter that says where in a stream a receiver begins."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from weft.client.links import Outlet
+from weft.client.links import SELECTOR, Outlet
 from weft.client.message import Message
 from weft.client.receiving import Receiver
 from weft.client.tickets import Ticket
@@ -185,7 +185,7 @@ class Session:
         Filters by their names: `selector` for the SQL-like one, any other by its symbol. Options: `settled`, `dynamic`,
         `browse`, `durable`, `expiry`, `timeout_s`, `capabilities`, `properties`.
         """
-        known = {"selector": "apache.org:selector-filter:string", "no-local": "apache.org:no-local-filter:list"}
+        known = {"selector": SELECTOR, "no-local": "apache.org:no-local-filter:list"}
         named = {known.get(key, key): value for key, value in (filters or {}).items()}
         inlet = self._fabric.inlet(address, name=name, session=self._number, window=window, filters=named, **options)
         return Receiver(inlet, auto=False)

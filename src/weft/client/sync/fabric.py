@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from weft.client.codecs import encode
 from weft.client.core import Core
 from weft.client.dialect import Dialect, dialect
-from weft.client.links import STREAM_OFFSET, WINDOW, Inlet, Outlet
+from weft.client.links import SELECTOR, STREAM_OFFSET, WINDOW, Inlet, Outlet
 from weft.client.message import Message
 from weft.client.replies import Asking, Replies
 from weft.client.sync.receiving import Receiver
@@ -333,23 +333,23 @@ class Fabric:
         filters: Mapping[str, Any] | None = None,
         selector: str | None = None,
         browse: bool = False,
+        once: bool = False,
         timeout_s: float | None = None,
         **options: Any,
     ) -> Receiver:
         """Messages from an address, in an `for`.
 
         `auto` accepts each message when the next is asked for; `explicit` leaves it to `message.accept()`, `release()`,
-        `retry()` or `reject()`. At most `credit` messages are unsettled at a time. With `timeout_s` the iteration ends
-        by DeadlineExceeded when nothing comes for so long. `selector` is an SQL-like condition on headers.
+        `retry()` or `reject()`. At most `credit` are unsettled at a time. If nothing comes for `timeout_s`, it ends by
+        DeadlineExceeded. `selector` is an SQL-like condition on headers. With `once` nothing accepted comes again.
         """
         if accept not in ("auto", "explicit"):
             raise LocalProtocolError(f"accept is 'auto' or 'explicit', not {accept!r}")
-        filters = dict(filters or {})
         if selector is not None:
-            filters["apache.org:selector-filter:string"] = selector
+            filters = {**(filters or {}), SELECTOR: selector}
         options.setdefault("capabilities", list(self.dialect.queues))
-        inlet = self.inlet(address, window=credit, filters=filters, browse=browse, **options)
-        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
+        inlet = self.inlet(address, window=credit, filters=filters and dict(filters), browse=browse, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit, once=once)
 
     def inlet(self, address: str | None, *, name: str | None = None, is_stream: bool = False, **options: Any) -> Inlet:
         """A receiving link, as the engine face and the patterns use it."""
@@ -414,6 +414,7 @@ class Fabric:
         accept: Literal["auto", "explicit"] = "auto",
         credit: int = CREDIT,
         selector: str | None = None,
+        once: bool = False,
         timeout_s: float | None = None,
     ) -> Receiver:
         """Messages published under a topic from now on; `*` stands for one word, `#` for any number of them.
@@ -434,9 +435,8 @@ class Fabric:
         if name is not None:
             options |= {"name": name, "durable": 2, "expiry": "never"}
             options["capabilities"] += ["shared", "global"]
-        filters = {} if selector is None else {"apache.org:selector-filter:string": selector}
-        inlet = self.inlet(address, window=credit, filters=filters, **options)
-        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit)
+        inlet = self.inlet(address, window=credit, filters=selector and {SELECTOR: selector}, **options)
+        return Receiver(inlet, auto=accept == "auto", timeout_s=timeout_s, credit=credit, once=once)
 
     # requests and services
 

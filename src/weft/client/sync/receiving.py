@@ -9,15 +9,18 @@ Rule: with `accept="auto"` a message is accepted when the next one is asked for,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from weft._kernel import Delivery
 from weft.client.links import Inlet
 from weft.client.message import Message
 from weft.client.threads import Ticket
 from weft.model.errors import DeadlineExceeded, LocalProtocolError
+
+if TYPE_CHECKING:
+    from weft.client.once import Once
 
 LOG = logging.getLogger("weft.client")
 READY_S = 30.0
@@ -30,7 +33,9 @@ TAKE_MAX = 256
 class Receiver:
     """An iterator of messages; leave it with `with`, or simply drop it."""
 
-    def __init__(self, inlet: Inlet, *, auto: bool, timeout_s: float | None = None, credit: int = 0) -> None:
+    def __init__(
+        self, inlet: Inlet, *, auto: bool, timeout_s: float | None = None, credit: int = 0, once: bool = False
+    ) -> None:
         self._inlet = inlet
         self.credit = credit
         self._auto = auto
@@ -39,8 +44,20 @@ class Receiver:
         self._last: Message | None = None
         self._generation = inlet.generation
         self._is_waiting = False
+        self._once: Once | None = None
+        self._message: Callable[[Delivery, Inlet], Message | None] = Message
+        if once:
+            from weft.client.once import Once
+
+            self._once = Once()
+            self._message = self._once.admit
         self.refused = 0
         """Messages that were rejected because their signature is missing or wrong."""
+
+    @property
+    def repeated(self) -> int:
+        """Messages that came again after they were accepted, and were not handed over again: with `once` alone."""
+        return 0 if self._once is None else self._once.repeated
 
     @property
     def address(self) -> str | None:
@@ -58,12 +75,13 @@ class Receiver:
             # The connection they came by is lost, so the node sends them again: no need to see them twice.
             self._generation = self._inlet.generation
             self._taken = []
-        message = Message(self._next_taken(), self._inlet)
-        while (problem := message.problem) is not None:
-            LOG.warning("a message from %s was refused: it %s", self.address, problem)
-            message.reject(f"the message {problem}")
-            self.refused += 1
-            message = Message(self._next_taken(), self._inlet)
+        message = self._message(self._next_taken(), self._inlet)
+        while message is None or (problem := message.problem) is not None:
+            if message is not None:
+                LOG.warning("a message from %s was refused: it %s", self.address, problem)
+                message.reject(f"the message {problem}")
+                self.refused += 1
+            message = self._message(self._next_taken(), self._inlet)
         if self._auto:
             self._last = message
         if self._inlet.is_stream and message.offset is not None:
