@@ -7,7 +7,10 @@ and RabbitMQ's nack extension; a requeued message returns to its place when it c
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pika
 import pytest
@@ -141,6 +144,37 @@ def test_lost_connection_returns_messages_to_the_head(raw: RawConnection, channe
     again = receive(channel, queue, 9)
     assert [each.body for each in again] == NUMBERS[1:]
     assert flags(again) == {body: body in NUMBERS[1:5] for body in NUMBERS[1:]}
+    channel.queue_delete(queue)
+
+
+TAKER = """
+import sys, pika
+port, queue = sys.argv[1:]
+channel = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", int(port), heartbeat=0)).channel()
+for number in range(2):
+    method, _, _ = channel.basic_get(queue)
+    if number == 0:
+        channel.basic_ack(method.delivery_tag)
+channel.queue_declare(queue, passive=True)
+print("has two, acknowledged one", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.weft_only
+def test_a_killed_consumer_keeps_what_it_acknowledged(broker: Any, channel: BlockingChannel, name: Name) -> None:
+    queue = name("shared")
+    channel.queue_declare(queue)
+    publish(channel, queue, b"acknowledged", b"not")
+    command = [sys.executable, "-c", TAKER, str(broker.port), queue]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as taker:
+        assert taker.stdout is not None
+        assert taker.stdout.readline() == "has two, acknowledged one\n"
+        assert channel.queue_declare(queue, passive=True).method.message_count == 0
+        taker.kill()
+    wait_depth(channel, queue, 1)
+    (again,) = receive(channel, queue, 1)
+    assert (again.body, again.method.redelivered) == (b"not", True)
     channel.queue_delete(queue)
 
 

@@ -163,6 +163,24 @@ def test_browsing_copies(client10: Client10, channel: BlockingChannel, queue: st
     assert take_all(channel, queue) == [b"1", b"2", b"3"]
 
 
+def test_moving_acquires(client10: Client10, channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, b"1", b"2", b"3")
+
+    def move(link: Any) -> None:
+        link.source.distribution_mode = Terminus.DIST_MODE_MOVE
+
+    mover = client10.receiver(queue, credit=2, prepare=move)
+    assert mover.remote_source.distribution_mode in (Terminus.DIST_MODE_MOVE, Terminus.DIST_MODE_UNSPECIFIED)
+    held = [client10.receive(mover) for _ in range(2)]
+    assert [bytes(message.body) for _, message in held] == [b"1", b"2"]
+    wait_depth(channel, queue, 1)  # nobody else is given what it holds
+    assert take_all(channel, queue) == [b"3"]
+    client10.settle(held[0][0], Delivery.ACCEPTED)
+    client10.settle(held[1][0], Delivery.RELEASED)
+    client10.round_trip()
+    assert take_all(channel, queue) == [b"2"]
+
+
 SELECTORS: list[tuple[str, list[bytes]]] = [
     ("colour = 'blue'", [b"1", b"3"]),
     ("colour <> 'blue' AND weight BETWEEN 4 AND 6", [b"2"]),

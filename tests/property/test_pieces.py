@@ -196,6 +196,46 @@ def test_unbind_takes_back_its_bind(kind: str, kept: list[str], passing: list[st
             assert engine.publish("/", "x", key, b"") == expected, key
 
 
+headers = st.dictionaries(st.sampled_from("ab"), st.integers(0, 1))
+bindings = st.tuples(st.sampled_from([("queue", "q"), ("exchange", "y")]), patterns, headers)
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    kept=st.lists(bindings, max_size=4, unique_by=repr),
+    passing=st.lists(bindings, min_size=1, max_size=4, unique_by=repr),
+    published=st.lists(st.tuples(keys, headers), min_size=1, max_size=6),
+    order=st.randoms(use_true_random=False),
+)
+def test_unbind_reverses_bind(kind: str, kept: list[Any], passing: list[Any], published: list[Any], order: Any) -> None:
+    """After all that was bound has been unbound, in any order, every message goes where it went before."""
+    with Node() as node:
+        engine, topology = node.engine, node.topology
+        engine.apply(topology.declare_exchange("/", "x", kind))
+        engine.apply(topology.declare_exchange("/", "y", "fanout"))
+        for queue in ("q", "behind y"):
+            engine.apply(topology.declare_queue("/", queue))
+        engine.apply(topology.bind("/", "y", "behind y"))
+
+        def change(verb: Any, rows: list[Any]) -> None:
+            for (to, name), key, arguments in rows:
+                engine.apply(verb("/", "x", name, key, kind=to, arguments=arguments))
+
+        def reached() -> list[tuple[int, ...]]:
+            found = []
+            for key, fields in published:
+                engine.publish("/", "x", key, b"", {"headers": fields})
+                found.append(tuple(engine.purge("/", queue) for queue in ("q", "behind y")))
+            return found
+
+        change(topology.bind, kept)
+        before = reached()
+        added = [row for row in passing if row not in kept]
+        change(topology.bind, added)
+        change(topology.unbind, order.sample(added, len(added)))
+        assert reached() == before
+
+
 @given(pattern=patterns, key=keys)
 def test_topics_match_as_the_model_says(pattern: str, key: str) -> None:
     with Node() as node:

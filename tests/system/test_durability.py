@@ -67,6 +67,26 @@ def test_a_message_in_two_queues_is_as_safe_as_the_stricter_one_wants(node: Livi
     assert [depth(channel, level) for level in ("sync", "write", "memory")] == [1, 1, 0]
 
 
+def test_a_message_in_five_queues_is_on_disk_once_until_the_last_has_done_with_it(node: LivingNode) -> None:
+    body = b"one letter, five envelopes " * 1_000
+    queues = [f"envelope-{number}" for number in range(5)]
+    channel = node.channel(confirms=True)
+    for queue in queues:
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, "amq.fanout")
+    channel.basic_publish("amq.fanout", "", body, PERSISTENT)
+
+    def copies() -> int:
+        return sum(path.read_bytes().count(body) for path in node.folder.rglob("*") if path.is_file())
+
+    assert copies() == 1
+    for queue in queues[:-1]:
+        assert [each.body for each in receive(channel, queue, 1)] == [body]
+    node.restart(kill=True)
+    assert copies() == 1
+    assert [each.body for each in receive(node.channel(), queues[-1], 1)] == [body]
+
+
 def test_what_a_crash_will_lose_is_known_before_it(node: LivingNode) -> None:
     """The node's count of messages that no disk has is what is missing afterwards, wherever they are."""
     fill(node, "kept")

@@ -1,4 +1,4 @@
-"""End-to-end acknowledgement over three nodes: what the last receiver says is what the sender hears."""
+"""End-to-end acknowledgement over three hops, of four nodes: what the last receiver says is what the sender hears."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     folder = tmp_path_factory.mktemp("row")
     with Fabric(folder) as fabric:
         before = ""
-        for name in ("first", "middle", "last"):
+        for name in ("first", "middle", "next", "last"):
             file = folder / f"{name}.toml"
             file.write_text(LINKED.format(url=fabric.url(before)) if before else "")
             fabric.add(name, "--config", str(file))

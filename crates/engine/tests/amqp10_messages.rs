@@ -220,6 +220,49 @@ fn what_routing_does_not_need_is_not_read() {
     assert!(got[0].bytes.ends_with(&bytes), "{:?}", got[0].bytes);
 }
 
+/// A message to a queue, with so many application properties, values in its body and entries in its footer.
+#[cfg(debug_assertions)]
+fn loaded(queue: &str, count: u64) -> Vec<u8> {
+    let names: Vec<String> = (0..count).map(|number| format!("name-{number}")).collect();
+    let (mut application, mut footer) = (MapBuf::new(), MapBuf::new());
+    for name in &names {
+        application.put(Value::String(name), Value::Ulong(7));
+        footer.put(Value::Symbol(name), Value::Ulong(7));
+    }
+    let mut bytes = Vec::new();
+    Properties { to: Some(queue), ..Properties::default() }.encode(&mut bytes);
+    put_map(&mut bytes, descriptor::APPLICATION_PROPERTIES, application.as_map());
+    put_amqp_value(&mut bytes, &Value::Map(footer.as_map()));
+    put_map(&mut bytes, descriptor::FOOTER, footer.as_map());
+    bytes
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn whatever_is_in_a_message_as_many_values_of_it_are_read_to_route_it() {
+    let mut node = node();
+    let mut client = Client::connect(&mut node);
+    client.declare(&mut node, "q", |_| ());
+    let mut peer = Peer::connect(&mut node);
+    peer.sender(&mut node, 0, None);
+    peer.receiver(&mut node, 1, "q", 3);
+    // The first one asks where `q` is; the others are routed and delivered, every byte of them.
+    let [_, empty, full] = [0, 0, 1_000].map(|count| {
+        let bytes = peer.transfer(0, &loaded("q", count), true);
+        let before = values_read();
+        node.receive(peer.conn, &bytes);
+        node.settle();
+        values_read() - before
+    });
+    assert_eq!(empty, full, "application properties, body or footer were read");
+    assert_eq!(deliveries(&peer.read(&mut node)).last().map(Got::bare), Some(&loaded("q", 1_000)[..]));
+    // Who wants to see them has them read.
+    peer.send(&mut node, 0, &loaded("q", 1_000), true);
+    let before = values_read();
+    assert_eq!(client.get(&mut node, "q", true).len(), 1);
+    assert!(values_read() - before >= 2_000);
+}
+
 #[test]
 fn a_question_about_an_address_holds_the_connection_and_nothing_is_lost() {
     let mut node = node();

@@ -18,7 +18,7 @@ use weft_engine::queue::{Overflow, Settings};
 use weft_journal::{Config, Job, SimDisk, recover};
 use weft_sim::client::write_publish;
 use weft_sim::node::WALL_NS;
-use weft_sim::{Client, Node, Random};
+use weft_sim::{Client, Item, Node, Random};
 use weft_wire::amqp10::*;
 use weft_wire::amqp091::Method;
 use weft_wire::amqp091::properties::Properties as Properties091;
@@ -210,4 +210,53 @@ fn every_publisher_is_answered_once_the_disk_works() {
         alarms += node.events.iter().filter(|event| alarm(event)).count();
     }
     assert!(alarms > SEEDS as usize / 4, "the disk hardly ever failed: {alarms}");
+}
+
+/// Publishes one message to `kept` and asks for a promise; the name of the answer that is one.
+type Ask = fn(&mut Node, &mut Client) -> &'static str;
+
+const PROMISES: [Ask; 2] = [
+    |node, client| {
+        client.call(node, &Method::ConfirmSelect { no_wait: false });
+        assert!(publish_kept(node, client, 1).is_empty());
+        "basic.ack"
+    },
+    |node, client| {
+        client.call_on(node, 2, &Method::ChannelOpen);
+        client.call_on(node, 2, &Method::TxSelect);
+        assert!(publish_kept(node, client, 2).is_empty());
+        assert!(client.call_on(node, 2, &Method::TxCommit).is_empty(), "the disk has not moved");
+        "tx.commit-ok"
+    },
+];
+
+fn publish_kept(node: &mut Node, client: &mut Client, channel: u16) -> Vec<Item> {
+    let durable = Properties091 { delivery_mode: Some(2), ..Properties091::default() };
+    let mut bytes = Vec::new();
+    write_publish(&mut bytes, channel, (b"", b"kept"), false, &durable, b"promised");
+    node.feed(client.conn, &bytes);
+    client.read(node)
+}
+
+#[test]
+fn a_promise_is_given_when_a_power_cut_would_not_break_it_and_not_before() {
+    for (seed, ask) in (0..20).flat_map(|seed| PROMISES.map(|ask| (seed, ask))) {
+        let (disk, mut jobs) = (SimDisk::new(seed), VecDeque::new());
+        let mut before = node(&disk);
+        let mut client = Client::connect(&mut before);
+        let promise = ask(&mut before, &mut client);
+        let mut done = 0;
+        let said = loop {
+            work(&mut before, &disk, &mut jobs, 1);
+            done += 1;
+            let said = client.read(&mut before);
+            if !said.is_empty() {
+                break said;
+            }
+            assert!(done < 100, "{promise} never came");
+        };
+        assert_eq!(said.iter().map(|item| item.method().name()).collect::<Vec<_>>(), [promise]);
+        disk.crash();
+        assert_eq!(node(&disk).queue("kept").0, 1, "{promise} after {done} jobs");
+    }
 }

@@ -13,6 +13,7 @@ import termios
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import aio_pika
 import pytest
 
 import weft
@@ -195,6 +196,33 @@ async def test_the_node(node: weft.Node, weft_command) -> None:  # type: ignore[
     assert "shown" in text
     assert (await weft_command("drain"))[0] == 0
     assert node.ports == ()
+
+
+async def test_quiesce_holds_back_until_resume(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]
+    got: list[bytes] = []
+    arrived = asyncio.Event()
+
+    async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+        got.append(message.body)
+        await message.ack()
+        arrived.set()
+
+    connection = await aio_pika.connect(f"amqp://127.0.0.1:{node.ports[0]}")
+    async with connection:
+        channel = await connection.channel()  # its publishes are confirmed: the node works on, but hands nothing over
+        queue = await channel.declare_queue("held")
+        await queue.consume(take)
+        assert (await weft_command("quiesce"))[0] == 0
+        bodies = [b"%d" % number for number in range(20)]
+        for count, body in enumerate(bodies, 1):
+            await channel.default_exchange.publish(aio_pika.Message(body), "held")
+            assert (await channel.declare_queue("held", passive=True)).declaration_result.message_count == count
+        assert got == []
+        assert (await weft_command("resume"))[0] == 0
+        while len(got) < len(bodies):
+            arrived.clear()
+            await asyncio.wait_for(arrived.wait(), 10)
+    assert got == bodies
 
 
 async def test_a_tap_sees_and_takes_nothing(node: weft.Node, weft_command) -> None:  # type: ignore[no-untyped-def]

@@ -31,6 +31,8 @@ pub use generated::*;
 pub use outcome::{DeliveryState, Outcome};
 pub use performative::{Performative, encode};
 pub use reader::Reader;
+#[cfg(debug_assertions)]
+pub use reader::values_read;
 pub use sasl::{SaslFrame, encode_sasl};
 pub use sections::MessageId;
 pub use symbol::{Symbol, Symbols};

@@ -8,6 +8,15 @@ use super::error::DecodeError;
 use super::generated::{DESCRIPTOR_SYMBOL_BYTES_MAX, code_of_symbol, format};
 use super::value::{Array, DEPTH_MAX, Described, List, Map, Value, ZERO_WIDTH_COUNT_MAX};
 
+#[cfg(debug_assertions)]
+thread_local!(static VALUES_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+
+/// How many values this thread has read: tests see by it how deep a message was looked into.
+#[cfg(debug_assertions)]
+pub fn values_read() -> u64 {
+    VALUES_READ.get()
+}
+
 /// A position in encoded values.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
@@ -86,6 +95,8 @@ impl<'a> Reader<'a> {
 
     /// Reads what follows the format code `code`.
     pub(super) fn read_body(&mut self, code: u8) -> Result<Value<'a>, DecodeError> {
+        #[cfg(debug_assertions)]
+        VALUES_READ.set(VALUES_READ.get() + 1);
         Ok(match code {
             format::DESCRIBED => return self.described(),
             format::NULL => Value::Null,
