@@ -37,6 +37,7 @@ COMMANDS = {
     "scale": "start and stop instances of services as their queues want it",
     "config": "show what a configuration file may hold, or check one",
     "log": "show what streams and durable queues hold, from a data folder",
+    "backup": "copy the data folder of a node, which may go on meanwhile",
     "link": "connections that a node keeps to other nodes",
     "route": "what those links carry",
     "gateway": "messages of other systems into a fabric, and out of it",

@@ -35,6 +35,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "weft log /var/lib/weft/edge audit --from 2026-01-31T12:00:00Z --format json",
         "weft log /var/lib/weft/edge audit --format parquet --output audit.parquet",
     ),
+    "backup": ("weft backup /var/lib/weft/edge /mnt/backup/edge-monday",),
     "link": ("weft link add hub amqp://hub.example:5672 --role gateway", "weft link list"),
     "route": (
         "weft route add dynamic hub --exchange events",

@@ -44,6 +44,12 @@ def read_snapshot(path: Path) -> Snapshot:
             store.close()
 
 
+def copy_definitions(path: Path, copy: Path) -> None:
+    """Make another definitions file with the same in it."""
+    _copy(path, copy)
+    Store(copy).close()  # it says if it cannot be read, and needs no log beside it any more
+
+
 def _copy(path: Path, copy: Path) -> None:
     log, log_copy = Path(f"{path}-wal"), Path(f"{copy}-wal")
     for _ in range(TRIES_MAX):
