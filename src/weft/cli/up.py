@@ -18,15 +18,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from weft import __version__
 from weft._kernel import keep_buffers
 from weft.cli.checked import load_checked
+from weft.cli.supervisor import Supervisor
 from weft.config import Configuration, Listen, node_name_default, parse, validate_node_name
 from weft.config.load import PORT
 from weft.management.events import LOG as EVENTS
@@ -46,6 +47,8 @@ STANDBY_PAUSE_S = 0.05
 """Between two looks at the folder of a node that runs: a small part of what opening it takes."""
 UNKNOWN_MAX = 10
 """Queues that the definitions do not know, by number, in one line."""
+RELOADED = frozenset({"users", "vhosts", "permissions", "policies", "links", "routes"})
+"""What of a configuration file a node takes over while it runs."""
 GC_THRESHOLDS = (250, 2, 10_000)
 """How many new objects the collector looks at once (some microseconds), how often a second time, and when at all that
 there are: after five million more. Hardly anything that a node makes is garbage in a circle, and fifty thousand queues
@@ -87,9 +90,8 @@ def run(options: argparse.Namespace) -> int:
     keep_buffers()
     _log_lines()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        config_path = Path(options.config) if options.config else None
         node = Node(configuration=configuration, forget=options.forget)
-        return runner.run(_serve(node, configuration, config_path, standby=options.standby))
+        return runner.run(_serve(node, configuration, options))
 
 
 def configure(options: argparse.Namespace) -> Configuration:
@@ -113,17 +115,19 @@ def joined(configuration: Configuration) -> Configuration:
     return replace(configuration, links=(*others, *parse(text, GATEWAY_VARIABLE).links))
 
 
-async def _serve(node: Node, configuration: Configuration, config_path: Path | None, *, standby: bool) -> int:
+async def _serve(node: Node, configuration: Configuration, options: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
+    supervisor = Supervisor(os.environ)
+    supervisor.watch(loop)
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
+    reloads, reload = _Tasks(), _Reload(node, configuration, options, supervisor)
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.start(reload()))
     async with AsyncExitStack() as life:
-        if not await _start(node, end, standby=standby):
+        if not await _start(node, end, supervisor, standby=options.standby):
             return 0
         life.push_async_callback(node.stop)
-        reloads = _Tasks()
-        loop.add_signal_handler(signal.SIGHUP, lambda: reloads.start(_reload(node, config_path)))
         loop.add_signal_handler(signal.SIGUSR1, _dump, node)
         _say(f"weft {node.name} version {__version__}")
         for listener in node.listeners:
@@ -138,7 +142,10 @@ async def _serve(node: Node, configuration: Configuration, config_path: Path | N
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         _say(f"ready, pid {os.getpid()}")
+        supervisor.ready("serving")
+        reload.is_up.set()
         await end.wait()
+        supervisor.stopping()
         _say("draining")
     return 0
 
@@ -147,7 +154,7 @@ def _web(place: Listen, port: int) -> str:
     return f"{'http' if place.tls_cert is None else 'https'}://{replace(place.endpoint, port=port)}"
 
 
-async def _start(node: Node, end: asyncio.Event, *, standby: bool) -> bool:
+async def _start(node: Node, end: asyncio.Event, supervisor: Supervisor, *, standby: bool) -> bool:
     """Have the node serve, once its folder is free; False if we are told to end before."""
     waits = False
     while not end.is_set():
@@ -158,6 +165,7 @@ async def _start(node: Node, end: asyncio.Event, *, standby: bool) -> bool:
                 raise
             if not waits:
                 _say(f"standing by: {taken}")
+                supervisor.ready("standing by")
             waits = True
             with suppress(TimeoutError):
                 await asyncio.wait_for(end.wait(), STANDBY_PAUSE_S)
@@ -197,15 +205,41 @@ class _Tasks(set[asyncio.Task[None]]):
         task.add_done_callback(self.discard)
 
 
-async def _reload(node: Node, config_path: Path | None) -> None:
-    if config_path is None:
-        return
-    try:
-        await node.reload(joined(load_checked(config_path)))
-    except WeftError as error:
-        print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
-    else:
-        _say(f"reloaded {config_path}")
+class _Reload:
+    """Reads the configuration file again when it is called, once the node is up."""
+
+    def __init__(
+        self, node: Node, configuration: Configuration, options: argparse.Namespace, supervisor: Supervisor
+    ) -> None:
+        self.is_up = asyncio.Event()
+        self._node, self._begun_with, self._options, self._supervisor = node, configuration, options, supervisor
+
+    async def __call__(self) -> None:
+        await self.is_up.wait()
+        self._supervisor.reloading()
+        await self._read(self._options.config)
+        self._supervisor.ready("serving")
+
+    async def _read(self, file: str | None) -> None:
+        if file is None:
+            _say("nothing to reload: there is no configuration file")
+            return
+        try:
+            configuration = configure(self._options)
+            await self._node.reload(configuration)
+        except WeftError as error:
+            print(f"weft up: not reloaded: {error}", file=sys.stderr, flush=True)
+            return
+        _say(f"reloaded {file}")
+        if waiting := ", ".join(_differing(self._begun_with, configuration)):
+            _say(f"changed there, but not before a restart: {waiting}")
+
+
+def _differing(old: Configuration, new: Configuration) -> Iterator[str]:
+    """What a node takes over at its start only, and would have another value now."""
+    for name in (field.name for field in fields(Configuration)):
+        if name not in RELOADED and getattr(old, name) != getattr(new, name):
+            yield name
 
 
 def _dump(node: Node) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -156,6 +157,59 @@ def test_a_wrong_file_at_sighup_changes_nothing(start: Start, tmp_path: Path) ->
     wait_for(lambda: "not reloaded" in running.errors.read_text())
     assert f"weft up: not reloaded: {file}:1: users.name is missing" in running.errors.read_text()
     assert running.lets_in("ann", "first")
+
+
+def test_sighup_says_what_waits_for_a_restart(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text("[events]\nstatistics_s = 10\n")
+    running = start("--config", str(file), "--name", "edge")
+    file.write_text("[node]\nname = 'other'\n[events]\nstatistics_s = 20\n[settings]\nguest = false\n")
+    running.process.send_signal(signal.SIGHUP)
+    assert running.line() == f"reloaded {file}"
+    assert running.line() == "changed there, but not before a restart: settings, statistics_s"
+
+
+def test_sighup_without_a_file_says_so(start: Start) -> None:
+    running = start()
+    running.process.send_signal(signal.SIGHUP)
+    assert running.line() == "nothing to reload: there is no configuration file"
+    assert running.stop() == 0
+
+
+def test_a_service_manager_is_told(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+        running = start()
+
+        def until(begin: str) -> list[str]:
+            told: list[str] = []
+            while not told or not told[-1].startswith(begin):
+                told.append(manager.recv(1000).decode())
+            return told
+
+        assert until("READY=1")[-1] == "READY=1\nSTATUS=serving"
+        assert set(until("WATCHDOG=1")) == {"WATCHDOG=1"}
+        os.kill(running.process.pid, signal.SIGSTOP)  # a loop that hangs says nothing
+        manager.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            until("never")
+        manager.settimeout(10)
+        os.kill(running.process.pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGHUP)
+        assert until("RELOADING=1")[-1].startswith("RELOADING=1\nMONOTONIC_USEC=")
+        assert until("READY=1")[-1] == "READY=1\nSTATUS=serving"
+        assert running.stop() == 0
+        assert until("STOPPING=1")[-1] == "STOPPING=1\nSTATUS=draining"
+
+
+def test_a_service_manager_that_is_not_there_is_no_matter(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "@nobody-listens-here")
+    monkeypatch.setenv("WATCHDOG_USEC", "soon")
+    assert start().stop() == 0
 
 
 def test_sigusr1_writes_the_state(start: Start) -> None:
