@@ -151,6 +151,7 @@ class Topology:
                 return change_binding(tables, caller, operation)
 
     def _on_attach(self, event: AttachRequested) -> list[Change]:
+        made: list[Change] = []
         try:
             tables, caller = self._caller(event.principal, event.conn)
             made = self._appear(tables, event.terminus.address or "")
@@ -158,7 +159,7 @@ class Topology:
             attached = links.attach(attaching, may_create=self.settings.auto_create_queues)
             changes = [*made, *self._commit(tables, attached.edits)]
         except Refused as refused:
-            return [Refuse(event.request, refused.code, str(refused))]
+            return [*made, Refuse(event.request, refused.code, str(refused))]
         name = attached.link.queue
         if attached.link.watch and name is not None and dynamic.is_watched(tables.queues.get(name)):
             self._ends.add(event.conn, tables.vhost, name, event.link)

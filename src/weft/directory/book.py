@@ -3,8 +3,8 @@
 Owns records (an entry, or the mark that one is gone) and the rule which of two wins. Own changes and records of
 neighbours come in; the records that must be told to others go out. No time, no socket, no fabric is in here.
 It must never forget an own ephemeral entry while this node lives, whatever others say.
-Rule: the higher (version, owner) wins, and a version is one above all that were seen (Lamport's clock). Who is said to
-be gone and is not says so with a higher version.
+Rule: the higher (version, owner) wins, and a version is above all that were seen (Lamport's clock), but for those that
+leap. Who is said to be gone and is not says so with a higher version.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ RECORDS_MAX = 200_000
 MARKS_MAX = 20_000
 """Marks of ephemeral entries that are kept, twice as many at times, the newest of them: names of nodes and services
 that come once and never again would fill the book.
+"""
+VERSION_END = 2**62
+LEAP_MAX = 2**40
+"""How far a version may be ahead of all that were seen and still move this node's clock: more changes than a fabric
+makes in a century. One that is further ahead counts for its own path alone; else one mistake would leave nobody a
+number for the next change.
 """
 
 
@@ -48,7 +54,7 @@ def record_of(table: object) -> Record:
     """What another node told; RemoteProtocolError if it is no record."""
     match table:
         case {"p": str(path), "v": dict() | None as value, "n": int(version), "o": str(owner), "e": bool(ephemeral)}:
-            if 0 < version < 2**62 and path.startswith("/"):
+            if 0 < version < VERSION_END and path.startswith("/"):
                 return Record(path, value, version, owner, ephemeral)
     raise RemoteProtocolError("an entry of the directory that is none")
 
@@ -97,7 +103,7 @@ class Book:
     def load(self, records: Iterable[Record]) -> None:
         """What was stored."""
         for record in records:
-            self._clock = max(self._clock, record.version)
+            self._see(record.version)
             self._set(record)
 
     def merge(self, records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
@@ -105,7 +111,7 @@ class Book:
         news: list[Record] = []
         answers: list[Record] = []
         for record in records:
-            self._clock = max(self._clock, record.version)
+            self._see(record.version)
             known = self._records.get(record.path)
             if known is not None and known.rank >= record.rank:
                 continue
@@ -129,9 +135,15 @@ class Book:
         paths = [p for p, r in self._records.items() if r.owner == owner and r.ephemeral and r.value is not None]
         return [self._write(path, None, True) for path in paths]
 
+    def _see(self, version: int) -> None:
+        if self._clock < version <= self._clock + LEAP_MAX:
+            self._clock = version
+
     def _write(self, path: str, value: Value | None, ephemeral: bool) -> Record:
         self._clock += 1
-        record = Record(path, value, self._clock, self._node, ephemeral)
+        known = self._records.get(path)
+        version = self._clock if known is None else max(self._clock, known.version + 1)
+        record = Record(path, value, version, self._node, ephemeral)
         self._set(record)
         return record
 

@@ -9,6 +9,7 @@ where it is known (`book`). Loss of a neighbour ends the ephemeral entries of it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self
 
@@ -25,6 +26,8 @@ from weft.directory.base import (
 )
 from weft.directory.book import Book, Record, record_of, to_tables
 from weft.model.errors import RemoteProtocolError
+
+LOG = logging.getLogger("weft.directory")
 
 KIND = "entry"
 RECORDS_PER_MESSAGE = 1_000
@@ -117,13 +120,17 @@ class Embedded:
         records = [dict(table) for table in to_tables(self._book.all())]
         return [records[at : at + RECORDS_PER_MESSAGE] for at in range(0, len(records), RECORDS_PER_MESSAGE)]
 
-    def receive(self, sender: str, tables: object) -> None:
-        """What a neighbour told; RemoteProtocolError if it makes no sense."""
+    def receive(self, sender: str, tables: object, *, but: str = "") -> None:
+        """What a neighbour told, but nothing at and below a path; RemoteProtocolError if it makes no sense."""
         if not isinstance(tables, list):
             raise RemoteProtocolError("entries of the directory that are no list")
-        news, answers = self._book.merge([record_of(table) for table in tables])
+        records = [record_of(table) for table in tables]
+        heard = [record for record in records if not (but and is_below(record.path, but))]
+        news, answers = self._book.merge(heard)
         self._changed(news, sender)
         self._changed(answers, "")
+        if len(heard) < len(records):
+            LOG.warning("%s may not set nodes up: %s entries were left out", sender, len(records) - len(heard))
 
     def lost(self, node: str) -> None:
         """A neighbour is gone, as far as this node can tell."""

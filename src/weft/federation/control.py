@@ -17,9 +17,9 @@ from typing import Any
 
 from weft.federation.reach import HOPS_MAX, Key, Path
 from weft.model.errors import RemoteProtocolError
+from weft.model.names import FABRIC
 
-ADDRESS = "$fabric"
-"""The queue at every node where such messages arrive."""
+ADDRESS = FABRIC
 BODY_BYTES_MAX = 16_777_216
 KEYS_PER_MESSAGE = 10_000
 """Keys in one `reflect`: half a megabyte; more go in several."""

@@ -8,6 +8,8 @@ Rule: a name is a short string of AMQP 0-9-1, so it has at most 255 bytes; Rabbi
 from __future__ import annotations
 
 NAME_BYTES_MAX = 255
+FABRIC = "$fabric"
+"""The queue at every node where other nodes speak to it."""
 
 
 def clean_name(name: str) -> str:

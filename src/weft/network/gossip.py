@@ -13,6 +13,8 @@ from typing import Any
 from weft.directory import Embedded
 from weft.federation import control
 from weft.network.runner import Network
+from weft.network.settings import NODES
+from weft.network.voices import Voice
 
 OP = "entries"
 
@@ -32,7 +34,11 @@ def join(directory: Embedded, network: Network) -> None:
     def on_joined(neighbour: str) -> None:
         network.tell(neighbour, [encode(piece) for piece in directory.everything()])
 
+    def on_entries(said: control.Said, voice: Voice) -> None:
+        sets = voice is Voice.SETTER
+        directory.receive(said.node, said.table.get("records"), but="" if sets else NODES)
+
     directory.spread = spread
     network.on_joined = on_joined
     network.on_left = directory.lost
-    network.others[OP] = lambda said: directory.receive(said.node, said.table.get("records"))
+    network.others[OP] = on_entries

@@ -26,6 +26,7 @@ from weft.network.services import Services
 from weft.network.settings import Settings
 from weft.network.states import States
 from weft.network.targets import Targets
+from weft.network.voices import Voices
 from weft.store import Store
 
 RETRY_S = 1.0
@@ -51,6 +52,7 @@ class Membership:
     async def start(self, host: Host, management: Management) -> None:
         """Join; what a directory says comes as soon as it answers."""
         network = self.network
+        network.voice = Voices(host.policy, host.driver.has_dialled).of
         self._desk.watch(network.on_binding)
         services = self.services = Services(network, self.directory, self._desk.make_exchange, host.engine.queue_stats)
         self._watch_instances(host, services)

@@ -29,6 +29,7 @@ from weft.model.events import (
     LinkDetached,
     PeerOpened,
 )
+from weft.network.voices import Voice
 from weft.node.driver import Driver
 from weft.node.local import Message
 from weft.store import Store
@@ -58,8 +59,10 @@ class Network:
         """Called before a link is taken away: what the node itself has put on it must go first."""
         self.on_turn: Callable[[], None] = lambda: None
         """Called when links or routes may have changed their state."""
-        self.others: dict[str, Callable[[control.Said], None]] = {}
+        self.others: dict[str, Callable[[control.Said, Voice], None]] = {}
         """Takers of control messages that are not federation's, by their op."""
+        self.voice: Callable[[int, str], Voice] = lambda _conn, _vhost: Voice.NOBODY
+        """How far is believed what comes by a connection to `$fabric` of a virtual host?"""
         self._store = store
         self._configured: set[tuple[str, str]] = set()
         self._held: set[tuple[str, str]] = set()
@@ -366,9 +369,13 @@ class Network:
     def _on_control(self, driver: Driver, vhost: str, message: Message) -> None:
         try:
             said = control.decode(message.body)
+            voice = self.voice(message.publisher, vhost)
+            if voice is Voice.NOBODY:
+                LOG.warning("%s of %s came by someone who may not speak for nodes", said.op, said.node)
+                return
             other = self.others.get(said.op)
             if other is not None:
-                other(said)
+                other(said, voice)
                 return
             if said.op == "hello" and message.publisher:
                 if not driver.engine.rows("connections", [message.publisher], ["conn"]):

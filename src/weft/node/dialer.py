@@ -53,6 +53,10 @@ class Dialer:
         self._conns[action.dial] = conn_id
         self._notify(Dialled(action.dial, conn_id))
 
+    def has_dialled(self, conn_id: int) -> bool:
+        """Is this connection one of ours, and open?"""
+        return conn_id in self._conns.values()
+
     def on_closed(self, event: ConnectionClosed) -> None:
         """A connection is over; perhaps one of ours."""
         for dial, conn_id in list(self._conns.items()):

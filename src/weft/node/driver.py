@@ -129,6 +129,7 @@ class Driver:
         }
         self._notices: list[Event] = []
         self._dialer = Dialer(self, self._notify)
+        self.has_dialled = self._dialer.has_dialled
         self._disk = Disk(self._loop, self._on_disk_done, engine.rest)
         self._ticker = Ticker(self._loop, engine.poll_timeout, self.advance)
         self.local = Post(engine, self.advance_soon)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from weft.directory import Embedded, book
-from weft.directory.book import Book, record_of
+from weft.directory.book import LEAP_MAX, VERSION_END, Book, Record, record_of
 from weft.model.errors import RemoteProtocolError, Unavailable
 from weft.store import Store
 
@@ -63,6 +63,23 @@ def test_what_came_once_and_went_is_forgotten_in_the_end(monkeypatch: pytest.Mon
     nodes["b"].receive("a", [dict(mark) for mark in marks])
     assert told == [], "and nobody talks about the others again"
     assert len(nodes["b"]._book.all()) < 20
+
+
+def test_a_version_out_of_the_world_leaves_numbers_for_all_others() -> None:
+    here, there = Book("here"), Book("there")
+    wild = Record("/wild", {"by": "mistake"}, VERSION_END - 2, "zed")
+    usual = here.put("/usual", {}, ephemeral=False)
+    here.load([wild])
+    there.merge([usual, wild])
+    changed = here.put("/usual", {"a": 1}, ephemeral=False)
+    assert changed.version < LEAP_MAX
+    told = [record_of(changed.to_table()), record_of(here.put("/wild", {"by": "us"}, ephemeral=False).to_table())]
+    there.merge(told)
+    assert [there.get(path) for path in ("/usual", "/wild")] == told
+
+    late = Record("/late", {}, 1_000_000, "there")
+    here.merge([late])
+    assert here.put("/new", {}, ephemeral=False).version == late.version + 1, "what others really did counts"
 
 
 def test_a_full_book_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
