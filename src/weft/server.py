@@ -35,7 +35,7 @@ from weft.net.endpoint import parse_endpoint
 from weft.net.listen import Listener, listen
 from weft.net.memory import listen_here
 from weft.net.own_address import own_address
-from weft.net.tls import renew, server_context
+from weft.net.tls import Identity
 from weft.network import Membership, Network
 from weft.node.driver import Driver
 from weft.node.folder import Folder
@@ -98,7 +98,7 @@ class Node:
             limits=limits or configuration.limits,
         )
         self.listeners: list[Listener] = []
-        self._certificates: list[tuple[SSLContext, Path, Path]] = []
+        self._identities: list[Identity] = []
         self.http_port = 0
         """Where management is served over HTTP; 0 if it is not."""
         self._life = AsyncExitStack()
@@ -179,8 +179,8 @@ class Node:
         Certificates of listeners are read again from the files they came from.
         """
         parts = self._running
-        for context, certificate, key in self._certificates:
-            renew(context, certificate, key)
+        for identity in self._identities:
+            identity.renew()
         users = await asyncio.to_thread(_hash_passwords, configuration.users, scram=parts.policy.settings.scram)
         parts.driver.apply(_configure(parts.policy, parts.topology, configuration, users))
         parts.driver.apply(_remove(parts.policy, parts.topology, self._configuration, configuration))
@@ -450,6 +450,7 @@ class Node:
             store,
             self._configuration.data_dir,
             listeners,
+            lambda: {str(identity.certificate): identity.expires_s for identity in self._identities},
             self._stop_listening,
         )
         settings = self._configuration
@@ -477,9 +478,9 @@ class Node:
         """The context of a listener that has a certificate."""
         if place.tls_cert is None or place.tls_key is None:
             return None
-        context = server_context(place.tls_cert, place.tls_key, place.tls_ca)
-        self._certificates.append((context, place.tls_cert, place.tls_key))
-        return context
+        identity = Identity(place.tls_cert, place.tls_key, place.tls_ca)
+        self._identities.append(identity)
+        return identity.context
 
     def _make_engine(self, first_number: int) -> Engine:
         limits = self._configuration.limits

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import aiohttp
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -264,8 +266,12 @@ async def test_a_certificate_expires_on_a_running_link_and_is_renewed(tmp_path: 
         gateway.declare_queue("q")
         early = await join("early")
         await until(lambda: early.network.federation.routes()[0]["state"] == "flowing")
+        left_s = gateway.management.manager.host.certificate_s
+        assert (left_s() or 0) == pytest.approx(2 * 86_400, abs=600)
         authority.expire(certificate)
+        assert (left_s() or 0) > 0, "what is shown counts, not what is in the file"
         await gateway.reload(place)
+        assert (left_s() or 0) == pytest.approx(-3_600, abs=600)
         late = await join("late")
         await until(lambda: "certificate has expired" in late.network.federation.links()[0]["cause"])
         await early.send("q", b"over the old link")
@@ -286,3 +292,44 @@ def operational(node: weft.Node, before: int) -> Outgoing | None:
     if not dialled or dialled[0].conn_id == before:
         return None
     return dialled[0] if node.network.federation.links()[0]["state"] == "operational" else None
+
+
+async def test_an_authority_that_is_added_counts_after_a_reload(tmp_path: Path, authority: Authority) -> None:
+    trusted, later = tmp_path / "trusted.pem", tmp_path / "later"
+    later.mkdir()
+    other = Authority(later)
+    trusted.write_bytes(authority.certificate.read_bytes())
+    place = Listen(Endpoint("127.0.0.1", 0), *authority.sign("turning"), trusted)
+    ada, may = User("ada", "unused"), Permission("ada", configure=".*", write=".*", read=".*")
+    configuration = Configuration(listen=(place,), users=(ada,), permissions=(may,))
+    async with weft.Node(configuration=configuration) as node:
+        url = f"amqps://127.0.0.1:{node.ports[0]}?mechanism=EXTERNAL"
+        new = authority.trusting(*other.sign("ada"))
+        with pytest.raises(weft.Unavailable):
+            await weft.connect(url, tls=new, timeout_s=1).open()
+        trusted.write_bytes(authority.certificate.read_bytes() + other.certificate.read_bytes())
+        await node.reload(configuration)
+        for context in (new, authority.trusting(*authority.sign("ada"))):
+            async with weft.connect(url, tls=context) as fabric:
+                await fabric.send("tls", "by either")
+
+
+async def test_a_health_check_tells_of_certificates_that_expire(
+    authority: Authority, certificate: tuple[Path, Path]
+) -> None:
+    place = Listen(Endpoint("127.0.0.1", 0), *certificate)
+    configuration = Configuration(listen=(place,), http=Listen(Endpoint("127.0.0.1", 0)))
+    async with weft.Node(configuration=configuration) as node, aiohttp.ClientSession() as session:
+
+        async def check(within: str) -> tuple[int, object]:
+            url = f"http://127.0.0.1:{node.http_port}/api/health/checks/certificate-expiration/{within}"
+            async with session.get(
+                url, headers={"Authorization": f"Basic {b64encode(b'guest:guest').decode()}"}
+            ) as answer:
+                return answer.status, (await answer.json()).get("expired")
+
+        assert await check("1/days") == (200, None)
+        assert await check("1/weeks") == (503, [str(certificate[0])])
+        assert (await check("1/moons"))[0] == (await check("soon/days"))[0] == 400
+        async with session.get(f"http://127.0.0.1:{node.http_port}/metrics") as answer:
+            assert "\nweft_certificate_expires_in_seconds 17" in await answer.text()

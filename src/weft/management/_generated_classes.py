@@ -28,6 +28,7 @@ CLASSES = (
         ),
         statistics=(
             Field("uptime_s", "integer", "Seconds since it was started.", "gauge"),
+            Field("certificate_s", "integer", "Seconds until the first of its certificates expires, negative once it has; absent if it has none.", "gauge"),
             Field("connections", "integer", "Open connections.", "gauge"),
             Field("connections_blocked", "integer", "Those that must wait, because their messages take as much memory as is free or the disk is behind.", "gauge"),
             Field("connections_opened", "integer", "Connections ever opened.", "counter"),

@@ -9,10 +9,11 @@ Rule: siblings never import each other (`pyproject.toml`, importlinter); `weft.s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from typing import ClassVar, Literal, Protocol
 
 from weft._kernel import Engine
@@ -173,7 +174,13 @@ class Host:
     data_dir: Path | None
     listeners: Callable[[], Sequence[tuple[str, int, bool]]]
     """(host, port, is it TLS) of every socket it listens on."""
+    certificates: Callable[[], Mapping[str, int]]
+    """When each of its certificates expires, by file, in seconds since 1970."""
     stop_listening: Callable[[], None]
+
+    def certificate_s(self) -> int | None:
+        """How long all of its certificates are still good, in seconds; None without any."""
+        return min((int(end - time()) for end in self.certificates().values()), default=None)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Give decisions to the engine."""

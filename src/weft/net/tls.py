@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from weft.model.errors import ConfigError
+
+VERSION = 0xA0
+UTC_TIME = 0x17
+"""Tags of DER: the version of a certificate, if it has one, and a time with two digits for the year."""
 
 
 def server_context(certificate: Path, key: Path, ca_file: Path | None = None) -> ssl.SSLContext:
@@ -31,10 +37,69 @@ def server_context(certificate: Path, key: Path, ca_file: Path | None = None) ->
     return context
 
 
-def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Show what is in the files now to whoever comes next; with files that do not fit together all stays as it is."""
-    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-    _load(context, certificate, key)
+@dataclass(slots=True)
+class Identity:
+    """What a listener shows, and whom it trusts: files, and the context that was made of them."""
+
+    certificate: Path
+    key: Path
+    ca_file: Path | None = None
+    context: ssl.SSLContext = field(init=False)
+    expires_s: int = field(init=False)
+    """When the certificate that is shown expires, in seconds since 1970."""
+
+    def __post_init__(self) -> None:
+        self.context = server_context(self.certificate, self.key, self.ca_file)
+        self.expires_s = expires_s(self.certificate)
+
+    def renew(self) -> None:
+        """Show what is in the files now to whoever comes next, and trust the authorities that came; with files that do
+        not fit together all stays as it is.
+        """
+        again = Identity(self.certificate, self.key, self.ca_file)
+        _load(self.context, self.certificate, self.key)
+        if self.ca_file is not None:
+            _trust(self.context, self.ca_file)
+        self.expires_s = again.expires_s
+
+
+def expires_s(certificate: Path) -> int:
+    """When the first certificate of a file in PEM expires, in seconds since 1970."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    text = certificate.read_text(errors="replace").partition(begin)[2].partition(end)[0]
+    whole = _Der(ssl.PEM_cert_to_DER_cert(f"{begin}{text}{end}"))
+    parts = whole.inside().inside()  # of what is signed, RFC 5280 section 4.1
+    for _ in range(4 if parts.tag == VERSION else 3):  # version, serial number, algorithm, issuer
+        parts.skip()
+    time = parts.inside()
+    time.skip()  # not before
+    text = time.value.decode("ascii")
+    form = "%y%m%d%H%M%SZ" if time.tag == UTC_TIME else "%Y%m%d%H%M%SZ"
+    return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp())
+
+
+class _Der:
+    """Values of DER, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._read()
+
+    def _read(self) -> None:
+        self.tag, length, at = self._data[0], self._data[1], 2
+        if length & 0x80:
+            at += length & 0x7F
+            length = int.from_bytes(self._data[2:at])
+        self.value, self._rest = self._data[at : at + length], self._data[at + length :]
+
+    def skip(self) -> None:
+        """Go on to the next value."""
+        self._data = self._rest
+        self._read()
+
+    def inside(self) -> _Der:
+        """The values that this one is made of."""
+        return _Der(self.value)
 
 
 def peer_name(certificate: Mapping[str, Any] | None) -> str | None:

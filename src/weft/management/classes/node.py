@@ -66,6 +66,7 @@ class NodeClass(Provider):
             "listeners": [f"{address}:{port}" for address, port, _ in host.listeners()],
             "alarms": dict(self._peers.alarms),
             "uptime_s": int(monotonic() - self._started),
+            "certificate_s": host.certificate_s(),
             **tally.stats(host.engine),
             **self._latencies(),
         }

@@ -111,6 +111,10 @@ def _node(manager: Manager, peers: Peers, stats: dict[str, int]) -> Iterator[str
     yield from _family("rabbitmq_queue_messages", "gauge", "Messages in queues", [("", messages)])
     for key, (name, doc) in _COUNTERS.items():
         yield from _family(name, "counter", doc, [("", stats.get(key, 0))])
+    left_s = host.certificate_s()
+    if left_s is not None:
+        name, doc = "weft_certificate_expires_in_seconds", "Until the first certificate of a listener expires"
+        yield from _family(name, "gauge", doc, [("", left_s)])
     yield from _process()
     alarms = [
         (f'{{alarm="{name}"}}', int(name in peers.alarms)) for name in ("memory_alarm", "disk_alarm", "read_alarm")

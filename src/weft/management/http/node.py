@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+from time import time
 from typing import Any
 
 from aiohttp import web
@@ -244,11 +245,24 @@ async def _check_protocol(ask: Ask) -> web.Response:
     return _healthy(None if found else "no listener for this protocol", protocols=list(PROTOCOLS))
 
 
+async def _check_certificates(ask: Ask) -> web.Response:
+    within, unit = ask.part("within"), ask.part("unit")
+    if not within.isdecimal() or len(within) > WITHIN_DIGITS_MAX or unit not in UNITS_S:
+        raise Refused(f"a time is a number and one of {', '.join(UNITS_S)}", 400)
+    end = time() + int(within) * UNITS_S[unit]
+    expiring = [file for file, expires_s in ask.site.manager.host.certificates().items() if expires_s <= end]
+    reason = "certificates expire within this time" if expiring else None
+    return _healthy(reason, **({"expired": expiring} if expiring else {}))
+
+
 async def _aliveness(ask: Ask) -> web.Response:
     ask.caller.enter(ask.vhost)
     return told({"status": "ok"})
 
 
+DAY_S = 86_400
+UNITS_S = {"days": DAY_S, "weeks": 7 * DAY_S, "months": 30 * DAY_S, "years": 365 * DAY_S}
+WITHIN_DIGITS_MAX = 6
 _HEALTH = "/api/health/checks/"
 _EMPTY = (
     "extensions",
@@ -281,6 +295,12 @@ ROUTES = (
     Route("GET", _HEALTH + "node-is-quorum-critical", _check_vhosts, "May the node be stopped? Always."),
     Route("GET", _HEALTH + "is-in-service", _check_service, "Does the node take connections?"),
     Route("GET", _HEALTH + "ready-to-serve-clients", _check_service, "Does the node take connections?"),
+    Route(
+        "GET",
+        _HEALTH + "certificate-expiration/{within}/{unit}",
+        _check_certificates,
+        "Are all certificates good for so many `days`, `weeks`, `months` or `years` more?",
+    ),
     Route("GET", _HEALTH + "port-listener/{port}", _check_port, "Is there a listener on this port?"),
     Route("GET", _HEALTH + "protocol-listener/{protocol}", _check_protocol, "Is there one for this protocol?"),
     *(Route("GET", f"/api/{path}", _nothing, "Always empty: weft has no such thing.") for path in _EMPTY),
