@@ -24,6 +24,8 @@ PREFIX = "X-Letter-"
 WAITING_MAX = 1_000
 """Posts that wait for an answer; more are told to come again."""
 BODY_BYTES_MAX = 16_777_216
+WAITING_BYTES_MAX = 4 * BODY_BYTES_MAX
+"""Bytes of all posts that wait for an answer; more are told to come again, too."""
 ANSWER_S = 30.0
 LATER = frozenset({408, 425, 429})
 
@@ -34,7 +36,8 @@ class HttpSource:
     def __init__(self, host: str, port: int, path: str) -> None:
         self._host, self._port, self._path = host, port, path
         self._posts: asyncio.Queue[Letter] = asyncio.Queue()
-        self._open: set[asyncio.Future[web.Response]] = set()
+        self._open: dict[asyncio.Future[web.Response], int] = {}
+        """Posts without an answer, and the bytes that each may have."""
         self._runner: web.AppRunner | None = None
         self.port = 0
         """Where it listens."""
@@ -58,18 +61,21 @@ class HttpSource:
             await self._runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
-        if len(self._open) >= WAITING_MAX:
+        # Who does not say how much it sends may send all that is allowed; who says more is told so when it is read.
+        size = min(BODY_BYTES_MAX if request.content_length is None else request.content_length, BODY_BYTES_MAX)
+        if len(self._open) >= WAITING_MAX or sum(self._open.values()) + size > WAITING_BYTES_MAX:
             return _later()
         post: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
-        self._open.add(post)  # before its body is read: those on their way count too
+        self._open[post] = size  # before its body is read: those on their way count too
         try:
             body = await request.read()
+            self._open[post] = len(body)
             headers = {name[len(PREFIX) :].lower(): value for name, value in request.headers.items() if _is_own(name)}
             content_type = request.headers.get("Content-Type")
             self._posts.put_nowait(Letter(request.headers.get(ID) or new_id(), body, content_type, headers, post))
             return await post
         finally:
-            self._open.discard(post)
+            del self._open[post]
 
     async def pull(self, count_max: int) -> Sequence[Letter]:
         """What was posted, one letter at least."""

@@ -307,3 +307,10 @@ def test_a_file_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
     file = tmp_path / "edge.toml"
     file.write_text("[node]\nname = 'edge'\n", encoding="utf-8-sig")
     assert main(["config", "--check", str(file)]) == 0
+
+
+def test_what_may_be_left_out_is_not_called_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ctl", "add", "queue"])
+    assert ended.value.code == 2
+    assert "required: name (try" in capsys.readouterr().err

@@ -84,6 +84,36 @@ async def test_posts_that_are_still_on_their_way_count_as_waiting(monkeypatch: p
             writer.close()
 
 
+async def test_posts_that_wait_take_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_BYTES_MAX", 100)
+    monkeypatch.setattr(http, "WAITING_BYTES_MAX", 260)
+    async with asyncio.timeout(30), HttpSource("127.0.0.1", 0, "/in") as source:
+        posts = []
+
+        async def post(length: bytes) -> asyncio.StreamReader:
+            reader, writer = await asyncio.open_connection("127.0.0.1", source.port)
+            posts.append(writer)
+            writer.write(b"POST /in HTTP/1.1\r\nHost: x\r\n" + length + b"\r\nExpect: 100-continue\r\n\r\n")
+            assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+            return reader
+
+        await post(b"Transfer-Encoding: chunked")  # it may become anything that is allowed
+        await post(b"Content-Length: 90")
+        assert b" 503 " in await (await post(b"Content-Length: 71")).readline()
+        small = await post(b"Content-Length: 60")
+        posts[0].write(b"1\r\nx\r\n0\r\n\r\n")
+        assert [letter.body for letter in await source.pull(1)] == [b"x"]
+        too_large = await post(b"Content-Length: 1000")
+        posts[-1].write(b"x" * 1000)
+        assert b" 413 " in await too_large.readline()
+        posts[3].write(b"y" * 60)
+        letters = await source.pull(1)
+        await source.done(letters)
+        assert b" 204 " in await small.readline()
+        for writer in posts:
+            writer.close()
+
+
 async def test_a_body_of_any_type_becomes_bytes_and_what_is_no_message_is_put_aside() -> None:
     def send(port: int) -> None:
         with Client10(SimpleNamespace(host="127.0.0.1", port=port)) as client:
