@@ -105,6 +105,7 @@ class Node:
         self._parts: _Parts | None = None
         self._forget_numbers = frozenset(forget)
         self._unclaimed: dict[str, Any] = {}
+        self._name_before = self.name
         self._container = Container(self)
 
     # life
@@ -227,8 +228,10 @@ class Node:
         return self._running.management
 
     def recovered(self) -> dict[str, Any]:
-        """What was on disk at the start: messages, queues, segments, and what of them was torn, damaged or not ours."""
-        return self._running.engine.recovered() | self._unclaimed
+        """What was on disk at the start: messages, queues, segments, what of them was torn, damaged or not ours, and
+        the name of the node that they were of.
+        """
+        return self._running.engine.recovered() | self._unclaimed | {"node": self._name_before}
 
     def read_log(
         self,
@@ -427,7 +430,7 @@ class Node:
             store = Store(folder / DEFINITIONS)
         life.callback(store.close)
         with store.transaction():
-            store.put_node_name(self.name)
+            self._name_before = store.put_node_name(self.name)
         return store
 
     def _make_management(

@@ -136,7 +136,10 @@ async def _serve(node: Node, configuration: Configuration, options: argparse.Nam
         if configuration.http is not None:
             _say(f"management on {_web(configuration.http, node.http_port)}")
         _say(f"data in {configuration.data_dir}")
-        _tell_recovered(node.recovered())
+        found = node.recovered()
+        if found["node"] != node.name:
+            _say(f"it was called {found['node']} before: what other nodes keep for it, they keep under that name")
+        _tell_recovered(found)
         # What start-up made stays for good, and connections come and go without cycles: the collector has little to do.
         gc.collect()
         gc.freeze()

@@ -293,11 +293,13 @@ class Store:
             *binding.identity,
         )
 
-    def put_node_name(self, name: str) -> None:
-        """Whose definitions these are: readers of files want to know, and cannot ask."""
-        if list(self.objects(NODE)) != [name]:
+    def put_node_name(self, name: str) -> str:
+        """Whose definitions these are: readers of files want to know, and cannot ask. Answers whose they were."""
+        known = list(self.objects(NODE))
+        if known != [name]:
             self._write("DELETE FROM objects WHERE kind = ?", NODE)
             self.put_object(NODE, name, {})
+        return known[0] if known else name
 
     # objects: links, routes, directory entries, notes
 

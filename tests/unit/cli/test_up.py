@@ -159,6 +159,14 @@ def test_a_wrong_file_at_sighup_changes_nothing(start: Start, tmp_path: Path) ->
     assert running.lets_in("ann", "first")
 
 
+def test_a_folder_under_another_name_is_told(start: Start) -> None:
+    assert start("--name", "first").stop() == 0
+    for said in (["it was called first before: what other nodes keep for it, they keep under that name"], []):
+        running = start("--name", "second")
+        assert running.lines[3:-1] == said
+        assert running.stop() == 0
+
+
 def test_sighup_says_what_waits_for_a_restart(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "edge.toml"
     file.write_text("[events]\nstatistics_s = 10\n")
