@@ -70,7 +70,8 @@ class FreeBatches(_Free, BatchReader):
 
 
 class FreeStream(_Free, StreamReader):
-    pass
+    def _read_ahead(self, *_: object) -> None:
+        """Nothing is read, and nothing ahead."""
 
 
 class FreeSource(WeftSource):
