@@ -33,7 +33,7 @@ __all__ = [
     "Client",
     "Delivery",
     "DiskJob",
-    "DiskThread",
+    "DiskThreads",
     "EncodedMessages",
     "Engine",
     "LogReader",
@@ -81,18 +81,18 @@ class DiskJob:
     def run(self) -> None: ...
 
 @final
-class DiskThread:
-    """A thread that runs disk jobs in their order, without the interpreter's lock."""
+class DiskThreads:
+    """Threads that run disk jobs without the interpreter's lock; one alone runs them in their order."""
 
-    def __new__(cls, name: str) -> DiskThread: ...
+    def __new__(cls, name: str, count: int) -> DiskThreads: ...
     def fileno(self) -> int:
         """The file descriptor that can be read once jobs have run."""
     def start(self, job: DiskJob) -> None:
-        """Run a job after those before it; another one comes back in its place."""
+        """Run a job; another one comes back in its place, after those that were started before it."""
     def finished(self) -> list[DiskJob]:
         """Jobs that have run since the last call, for `Engine.disk_done`."""
     def close(self) -> None:
-        """End the thread, after the jobs it has."""
+        """End the threads, after the jobs they have."""
 
 @final
 class ArrowStream:

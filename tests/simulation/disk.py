@@ -3,7 +3,7 @@
 Owns the jobs of each such thread until they are due, and, per node, what its disk itself has rather than the cache
 before it. A job is run when its time has come, and is told at once; what was not run when its node died never happened.
 When the power goes, writes that were not synced are lost, or torn somewhere; definitions end at their last sync.
-It must never start a thread. Rule: jobs of one thread are run in their order, as `weft._kernel.DiskThread` does.
+It must never start a thread. Rule: jobs of one kind come back in their order, as from `weft._kernel.DiskThreads`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MESSAGES, DEFINITIONS = "messages/segments", server.DEFINITIONS
 _numbers = count(1)
 
 
-class VirtualDiskThread:
+class VirtualDiskThreads:
     """Runs disk jobs in their order."""
 
-    def __init__(self, _name: str) -> None:
+    def __init__(self, _name: str, _count: int) -> None:
         self._number = next(_numbers)
         self._loop = cast("VirtualLoop", asyncio.get_running_loop())
         self._waiting: deque[DiskJob] = deque()
@@ -172,7 +172,7 @@ def _held(kind: Any) -> Any:
 def virtual_disks() -> Iterator[None]:
     """Give weft these threads for those of the kernel, and know what it opens."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(disk, "DiskThread", VirtualDiskThread))
+        stack.enter_context(patch.object(disk, "DiskThreads", VirtualDiskThreads))
         stack.enter_context(patch.object(server, "Folder", _held(Folder)))
         stack.enter_context(patch.object(server, "Store", _held(VirtualStore)))
         yield

@@ -22,7 +22,8 @@ use crate::storage::{SEGMENTS, Storage, index_name, log_name, spare_name, unfini
 /// Zeros that new spare files are filled with at a time: as many as are cheap to write past the page cache.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// What kind of work a job is; writes are urgent, reads are awaited by someone, the rest is housekeeping.
+/// What kind of work a job is; writes are urgent, reads are awaited by someone, the rest is housekeeping. Writes run
+/// one after the other, and so does the rest; reads may run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
     Write,
@@ -62,7 +63,6 @@ impl Job {
         match &self.work {
             Work::Write(_) => JobKind::Write,
             Work::Read(_) => JobKind::Read,
-            Work::Rebuild(work) if work.awaited => JobKind::Read,
             _ => JobKind::Background,
         }
     }

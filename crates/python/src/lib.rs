@@ -98,7 +98,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     allocator::set_up();
     module.add_class::<engine::Engine>()?;
     module.add_class::<disk::DiskJob>()?;
-    module.add_class::<disk::DiskThread>()?;
+    module.add_class::<disk::DiskThreads>()?;
     module.add_class::<reading::Scan>()?;
     module.add_class::<reading::Tally>()?;
     module.add_class::<client::Client>()?;

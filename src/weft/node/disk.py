@@ -3,8 +3,9 @@
 Owns the threads that jobs run on. Jobs come from the engine through the driver and go back to it when they have run,
 on the loop's thread; what they did or could not do is the engine's to judge.
 It must never look into a job, and never run one on the loop's thread while the node serves.
-Rule: one thread writes, so that batches reach the disk in their order; another reads and tidies, so that neither waits.
-Both are the kernel's: a thread of Python's would wait for the loop to let go of the interpreter, and the loop for it.
+Rule: one thread writes, so that batches reach the disk in their order; two read, so that the disk is busy while what it
+gave is verified; another tidies, so that none waits for it. They are the kernel's: a thread of Python's would wait for
+the loop to let go of the interpreter, and the loop for it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from weft._kernel import DiskJob, DiskThread
+from weft._kernel import DiskJob, DiskThreads
 
-WRITE = "write"
+WRITE, READ, BACKGROUND = "write", "read", "background"
+THREADS = {WRITE: 1, READ: 2, BACKGROUND: 1}
+"""Threads for each kind of job. Whatever makes a sidecar is of one kind, so that no two make the same."""
 
 REST_S = 0.5
 """Quiet after which memory that is kept for the next flood is given back."""
@@ -32,10 +35,9 @@ class Disk:
         self._rest = rest
         self._resting: asyncio.TimerHandle | None = None
         self._begun = 0
-        self._writer = DiskThread("weft-write")
-        self._reader = DiskThread("weft-read")
-        for thread in (self._writer, self._reader):
-            loop.add_reader(thread.fileno(), self._back, thread)
+        self._threads = {kind: DiskThreads(f"weft-{kind}", count) for kind, count in THREADS.items()}
+        for threads in self._threads.values():
+            loop.add_reader(threads.fileno(), self._back, threads)
         self._out = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -47,10 +49,10 @@ class Disk:
         if jobs:
             self._idle.clear()
         for job in jobs:
-            (self._writer if job.kind == WRITE else self._reader).start(job)
+            self._threads[job.kind].start(job)
 
-    def _back(self, thread: DiskThread) -> None:
-        for job in thread.finished():
+    def _back(self, threads: DiskThreads) -> None:
+        for job in threads.finished():
             self._out -= 1
             self._done(job)
         if self._out == 0:
@@ -77,6 +79,6 @@ class Disk:
         """End the threads."""
         if self._resting is not None:
             self._resting.cancel()
-        for thread in (self._writer, self._reader):
-            self._loop.remove_reader(thread.fileno())
-            thread.close()
+        for threads in self._threads.values():
+            self._loop.remove_reader(threads.fileno())
+            threads.close()
