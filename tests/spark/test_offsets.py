@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ positions = st.dictionaries(st.sampled_from("abc"), st.integers(0, 100_000)).map
 
 
 @settings(deadline=None)
-@given(positions, positions, st.integers(1_000, 50_000), st.integers(1, 8))
+@given(positions, positions, st.integers(1_000, 50_000), st.integers(0, 8))
 def test_slices_cover_the_way_exactly_once(start: Position, end: Position, rows_max: int, parts_min: int) -> None:
     end = offsets.forward(start, end)
     cut = offsets.slices(start, end, rows_max=rows_max, parts_min=parts_min)
@@ -47,6 +48,13 @@ def test_limit_goes_on_and_never_too_far(start: Position, end: Position, rows_ma
 def test_there_is_a_limit_on_slices() -> None:
     cut = offsets.slices({}, at(a=100_000_000), rows_max=1, parts_min=1)
     assert len(cut) == offsets.SLICES_MAX
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts_min", "tasks"), [(100_000, 0, 1), (200_000, 0, 2), (900_000, 0, 2), (100_000, 4, 4)]
+)
+def test_few_rows_are_one_task(rows: int, parts_min: int, tasks: int) -> None:
+    assert len(offsets.slices({}, at(a=rows), rows_max=1_000_000, parts_min=parts_min)) == tasks
 
 
 def test_shares_follow_what_waits() -> None:

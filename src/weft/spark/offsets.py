@@ -20,6 +20,10 @@ from weft.model.errors import WeftError
 SLICE_ROWS_MIN = 8_192
 """Below this a second task costs more than it saves."""
 
+TASK_ROWS, TASKS = 100_000, 2
+"""Rows that are worth a task of their own, and the tasks of a batch that has enough for more, where nobody says how
+many: a worker and Spark's side of it run at the same time, and two cores have enough to do with one task.
+"""
 SLICES_MAX = 10_000
 """Tasks of one batch: beyond that Spark's driver is busy with them alone, whatever maxRowsPerPartition asks."""
 
@@ -159,9 +163,13 @@ def losses(start: Position, extents: Mapping[str, Extent]) -> list[str]:
 
 
 def slices(start: Position, end: Position, *, rows_max: int, parts_min: int) -> list[Slice]:
-    """Cut what lies between two positions into pieces for tasks: by start, end and the two numbers, nothing else."""
+    """Cut what lies between two positions into pieces for tasks: by start, end and the two numbers, nothing else.
+
+    Without a number of parts there are as many as the rows are worth.
+    """
     total = available(start, end)
-    wanted = min(rows_max, max(SLICE_ROWS_MIN, -(-total // max(1, parts_min))))
+    parts = parts_min or max(1, min(total // TASK_ROWS, TASKS))
+    wanted = min(rows_max, max(SLICE_ROWS_MIN, -(-total // parts)))
     rows = max(wanted, -(-total // SLICES_MAX))
     cut: list[Slice] = []
     for key, place in sorted(end.items()):

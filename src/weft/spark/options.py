@@ -43,7 +43,8 @@ class ReadOptions:
     rows_min: int = 0
     delay_max_s: float = 0.0
     fail_on_data_loss: bool = True
-    partitions_min: int = 2
+    partitions_min: int = 0
+    """0: as many as the rows are worth."""
     partition_rows_max: int = SLICE_ROWS
     query: str = "spark"
 
@@ -91,7 +92,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         rows_min=_count(given, "minRowsPerTrigger", 0),
         delay_max_s=_count(given, "maxTriggerDelay", 0, unit="seconds"),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
-        partitions_min=max(1, int(_count(given, "minPartitions", 2))),
+        partitions_min=int(_count(given, "minPartitions", 0)),
         partition_rows_max=max(1, int(_count(given, "maxRowsPerPartition", SLICE_ROWS))),
         query=given.get("query", "spark"),
     )
