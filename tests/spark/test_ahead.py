@@ -51,7 +51,7 @@ def planned(reader: StreamReader) -> list[Slice]:
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     if reader._ahead is not None:
-        reader._ahead._thread.join()
+        reader._ahead._ended.wait()
     return reader.partitions(start, end)
 
 

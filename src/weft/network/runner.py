@@ -63,6 +63,8 @@ class Network:
         """Takers of control messages that are not federation's, by their op."""
         self.voice: Callable[[int, str], Voice] = lambda _conn, _vhost: Voice.NOBODY
         """How far is believed what comes by a connection to `$fabric` of a virtual host?"""
+        self._stranger: int | None = None
+        """The last connection that was not believed."""
         self._store = store
         self._configured: set[tuple[str, str]] = set()
         self._held: set[tuple[str, str]] = set()
@@ -371,7 +373,10 @@ class Network:
             said = control.decode(message.body)
             voice = self.voice(message.publisher, vhost)
             if voice is Voice.NOBODY:
-                LOG.warning("%s of %s came by someone who may not speak for nodes", said.op, said.node)
+                # Once, not for each: whoever may publish could fill the log otherwise.
+                if message.publisher != self._stranger:
+                    LOG.warning("%s of %s came by someone who may not speak for nodes", said.op, said.node)
+                self._stranger = message.publisher
                 return
             other = self.others.get(said.op)
             if other is not None:

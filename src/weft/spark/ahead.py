@@ -10,6 +10,7 @@ without a hole. Why: docs/decisions/0085-what-is-planned-is-read.md.
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import os
 import threading
@@ -65,8 +66,15 @@ class Ahead:
                 kept = Kept(os.getpid(), number, os.fstat(number).st_ino)
                 self._begun.append(_Begun(kept, rows))
                 self.slices[at] = replace(piece, kept=kept)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        # Not by `threading.Thread`, whose `start` waits until the thread runs: Spark waits for our answer meanwhile.
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        finally:
+            self._ended.set()
 
     def _read(self) -> None:
         """A batch of each slice in turn: all tasks begin at the same time."""
@@ -89,7 +97,7 @@ class Ahead:
         """When no task needs it any more."""
         for one in self._begun:
             fcntl.fcntl(one.kept.number, fcntl.F_ADD_SEALS, SEALED)
-        self._thread.join()
+        self._ended.wait()
         for one in self._begun:
             os.close(one.kept.number)
 
