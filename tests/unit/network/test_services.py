@@ -254,14 +254,14 @@ async def test_a_service_may_be_called_anything(service: str) -> None:
 async def test_an_instance_whose_link_was_taken_over_leaves_none_behind() -> None:
     async with Nodes() as fabric:
         node = await fabric.add("a")
-        node.declare_queue("work")
+        node.declare_queue("orders")
         async with weft.connect(fabric.url("a")) as client:
             link = {"name": "same", "window": 1, "capabilities": ["weft:service"]}
-            first = client.session().receiver("work", **link)
-            await until(lambda: _below(node, "/services") == ["/services/work/a"])
-            second = client.session().receiver("work", **link)  # the same link, for the node
-            await client.send("work", "x")
+            first = client.session().receiver("orders", **link)
+            await until(lambda: _below(node, "/services") == ["/services/orders/a"])
+            second = client.session().receiver("orders", **link)  # the same link, for the node
+            await client.send("orders", "x")
             (await anext(second)).accept()
-            assert _below(node, "/services") == ["/services/work/a"]
+            assert _below(node, "/services") == ["/services/orders/a"]
             del first
         await until(lambda: _below(node, "/services") == [])
