@@ -70,8 +70,7 @@ class FreeBatches(_Free, BatchReader):
 
 
 class FreeStream(_Free, StreamReader):
-    def _read_ahead(self, *_: object) -> None:
-        """Nothing is read, and nothing ahead."""
+    pass
 
 
 class FreeSource(WeftSource):

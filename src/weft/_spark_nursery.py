@@ -31,7 +31,6 @@ IMPORTED = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
     "weft.spark.source",
-    "weft.spark.ahead",
     "weft.spark.wire",
     "weft.spark.writer",
 )

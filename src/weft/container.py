@@ -85,6 +85,9 @@ class _Place:
         self.kind = kind
         self.incoming = address
         self.outgoing = f"{address}.out"
+        own, plain = type(kind), NodeType
+        self.reports = own.on_flow is not plain.on_flow or own.on_settled is not plain.on_settled
+        """Whether it wants to hear of credit and outcomes: who does not is not called for each message."""
         self.task: asyncio.Task[None] | None = None
 
 
@@ -168,7 +171,7 @@ class Container:
         place.kind.links.add(attached)
         _call(place.kind.on_attach, attached)
         queue = place.incoming if event.peer_sends else place.outgoing
-        return replace(link, queue=queue, watch=True, report=True)
+        return replace(link, queue=queue, watch=True, report=place.reports)
 
     wants = frozenset({LinkClosed, LinkFlow, Settled, ConnectionClosed})
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 US_PER_S = 1_000_000
+PAUSE_S_MIN = 0.01
+"""However often a watchdog wants to hear of us, the node has other work."""
 
 
 class Supervisor:
@@ -27,7 +29,8 @@ class Supervisor:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) if path else None
         span = environment.get("WATCHDOG_USEC", "")
         is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        self._pause_s = int(span) / US_PER_S / 2 if span.isdecimal() and is_ours else 0.0
+        asked_s = int(span) / US_PER_S / 2 if span.isdecimal() and is_ours else 0.0
+        self._pause_s = max(asked_s, PAUSE_S_MIN) if asked_s else 0.0
 
     def ready(self, status: str) -> None:
         """What was to be done is done."""

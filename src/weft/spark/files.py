@@ -54,18 +54,10 @@ class Files:
         return sorted(found, key=lambda extent: (extent.stream, extent.shard))
 
     def read(
-        self,
-        extent: Extent,
-        start: int,
-        end: int,
-        columns: Sequence[str],
-        rows: int = ROWS_PER_BATCH,
-        *,
-        whole: bool = False,
+        self, extent: Extent, start: int, end: int, columns: Sequence[str], rows: int = ROWS_PER_BATCH
     ) -> Iterator[pa.RecordBatch]:
-        """As every log does; `whole` makes an error of a row that is not there."""
         reader = self._reader(int(extent.life), extent.stream, extent.shard)
-        stream = reader.read(start, end, list(columns), batch_rows=rows, batch_bytes=BATCH_BYTES, whole=whole)
+        stream = reader.read(start, end, list(columns), batch_rows=rows, batch_bytes=BATCH_BYTES)
         yield from pa.RecordBatchReader.from_stream(stream)
 
     def offset_at(self, extent: Extent, time_us: int) -> int:

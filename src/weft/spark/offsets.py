@@ -10,7 +10,7 @@ Rule: a slice is a function of start and end alone; docs/guides/spark.md, "Offse
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 
 from pyspark.sql.datasource import InputPartition
@@ -61,15 +61,6 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A file in memory: the number that a process of this machine has it under, and which file that is."""
-
-    process: int
-    number: int
-    inode: int
-
-
-@dataclass(frozen=True)
 class Slice(InputPartition):
     """A piece of one shard for one task. What went before the shard was new to the query is no loss: `fresh`."""
 
@@ -79,8 +70,6 @@ class Slice(InputPartition):
     start: int
     end: int
     fresh: bool = False
-    kept: Kept | None = field(default=None, compare=False)
-    """Where the first of its rows are, if they were read already."""
 
 
 def position(extents: Iterable[Extent], *, at: str = "end") -> Position:

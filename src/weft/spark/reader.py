@@ -12,7 +12,6 @@ import functools
 import gc
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -26,9 +25,6 @@ from weft.spark.offsets import DataLost, Extent, Place, Position, Slice
 from weft.spark.options import EARLIEST, LATEST, ReadOptions
 from weft.spark.places import open_log
 from weft.spark.schema import arrow_schema, narrow, shape
-
-if TYPE_CHECKING:
-    from weft.spark.ahead import Ahead
 
 
 class _Reading:
@@ -45,15 +41,6 @@ class _Reading:
             # Spark makes up a partition of its own where there is nothing to read.
             return
         _settle()
-        start = partition.start
-        if partition.kept is not None:
-            from weft.spark.ahead import taken
-
-            for batch in taken(partition.kept, self.arrow):
-                start += batch.num_rows
-                yield batch
-            if start == partition.end:
-                return
         log = open_log(self.options)
         extent = _extent(log, partition)
         may_lack = not self.options.fail_on_data_loss
@@ -61,8 +48,7 @@ class _Reading:
             if may_lack or partition.fresh:
                 return
             raise DataLost(f"stream {partition.stream}/{partition.shard} is gone, in the life that was to be read")
-        if partition.fresh and start == partition.start:
-            start = max(start, extent.first)
+        start = max(partition.start, extent.first) if partition.fresh else partition.start
         # Without a column a batch has no length: count() asks for none.
         columns = self.columns or ["offset"]
         if start < partition.end:
@@ -119,7 +105,6 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
         self._log: Log | None = None
         self._target: Position | None = None
         self._waiting_since: float | None = None
-        self._ahead: Ahead | None = None
 
     @property
     def log(self) -> Log:
@@ -147,14 +132,9 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
         return offsets.position(self.log.extents(self.options.streams))
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # noqa: N802
-        """How far the next batch goes; its first rows are read while Spark plans it."""
+        """How far the next batch goes."""
         extents = {extent.key: extent for extent in self.log.extents(self.options.streams)}
         _no_surprise(extents, start, self.options)
-        end = self._next_end(start, limit, extents)
-        self._read_ahead(start, end, extents)
-        return end
-
-    def _next_end(self, start: Position, limit: ReadLimit, extents: Mapping[str, Extent]) -> Position:
         end = self._target if self._target is not None else offsets.position(extents.values())
         end = offsets.forward(start, end)
         held = offsets.held(start, end, extents)
@@ -180,21 +160,8 @@ class StreamReader(SupportsTriggerAvailableNow, _Reading, DataSourceStreamReader
             return False
         return True
 
-    def _read_ahead(self, start: Position, end: Position, extents: Mapping[str, Extent]) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
-        if self.options.path:
-            from weft.spark.ahead import begin
-
-            self._ahead = begin(self.log, self._cut(start, end), extents, self.columns, self.arrow)
-
     def partitions(self, start: Position, end: Position) -> list[Slice]:
-        """Slices of a batch, by its two positions alone, and where their first rows are, if they were read already."""
-        cut = self._cut(start, end)
-        return self._ahead.slices if self._ahead is not None and self._ahead.slices == cut else cut
-
-    def _cut(self, start: Position, end: Position) -> list[Slice]:
+        """Slices of a batch, by its two positions alone."""
         numbers = {"rows_max": self.options.partition_rows_max, "parts_min": self.options.partitions_min}
         return offsets.slices(start, end, **numbers)
 

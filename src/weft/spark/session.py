@@ -53,8 +53,6 @@ LOCAL = {
     "spark.python.daemon.module": "weft._spark_daemon",
     # As Spark has it for workers of tasks: the process that plans a query has no use for numpy's threads either.
     "spark.executorEnv.OMP_NUM_THREADS": "1",
-    # That process reads what it plans, and tasks find it.
-    "spark.executorEnv.WEFT_READ_AHEAD": "1",
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1024",
 }
